@@ -30,8 +30,8 @@ from app.views import (
 )
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
+from learners.cameras.boxes import WHOLE, of_boxes
 from learners.cli.console import as_typed
-from learners.inference.predictor import WHOLE
 from learners.templates import render
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Rules(NamedTuple):
 def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     served, dial = site.models[name], dial_of(site, name)
     words = f"Choose a file. {classes_words(served.predictor.classes)}"
-    if served.predictor.bundle.of_boxes:
+    if of_boxes(served.predictor.bundle):
         words += f" {WHOLE}: choose a photo of one animal and little else."
     waiting = no_answer_html(words, "")
     query = gr.State(Query(), time_to_live=3600)

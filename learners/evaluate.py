@@ -36,13 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     keep_memory_on_cpu(settings.device)
     with progress.step("Loading the program"):
         from learners.events.evaluation import evaluate_events
+        from learners.events.sentences import event_sentences
         from learners.runs.evaluation import estimate, evaluate
 
     judge = evaluate_events if settings.events else evaluate if settings.labels else estimate
     evaluated = judge(settings, command=console.as_typed("learners.evaluate", argv))
     metrics = evaluated.metrics
     if settings.events:
-        lines, alarm = result.event_sentences(metrics), not metrics["found"]
+        lines, alarm = event_sentences(metrics), not metrics["found"]
     else:
         lines = result.sentences(metrics, evaluated.confusions, what="files")
         alarm = result.answers_almost_nothing(metrics)

@@ -19,7 +19,7 @@ from learners.cli.flags import finetune_parser, parse
 from learners.cli.settings import Settings
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -65,15 +65,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _cross_validate(settings, command)
     with progress.step("Loading the program"):
         from datasets.items.labels import names_of
+        from learners.evaluation.held_out import Evaluation
         from learners.runs.finetuning import launch
         from learners.runs.folder import resume_command
         from learners.runs.run import Run
 
-    def announce(run: Run, predictions: pd.DataFrame) -> None:
-        metrics = run.bundle.metrics
-        confusions = result.confusions_of(predictions, metrics)
-        table = run.items.table
-        lines = result.sentences(metrics, confusions, table.protocol, groups=table.groups)
+    def announce(run: Run, evaluation: Evaluation) -> None:
+        metrics, table = run.bundle.metrics, run.items.table
+        confusions = result.confusions_of(evaluation.predictions, metrics)
+        lines = result.sentences(
+            metrics, confusions, table.protocol, groups=table.groups, more=evaluation.lines
+        )
         calibrating = table.frame.loc[table.frame["split"].eq("calibration"), "label"]
         present = {name for label in calibrating for name in names_of(label)}
         uncalibrated = [name for name in table.classes if name not in present]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import SecondhandError
@@ -54,6 +54,17 @@ class Part(NamedTuple):
         values = (self.start, self.end, self.at, *(self.box or _NO_BOX))
         return {n: _NAN if v is None else v for n, v in zip(PART_COLUMNS, values, strict=True)}
 
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any]) -> Part:
+        """The part that `as_json` gave, among other values."""
+        box = values["box"]
+        fields = {name: values[name] for name in cls._fields} | {"box": box and Box(**box)}
+        return cls(**fields)
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields by name, and those of the box by theirs."""
+        return self._asdict() | {"box": self.box and self.box._asdict()}
+
 
 FileOrPart = AnyPath | Part
 #: The columns of item tables that name a part. In a table of photos "gps" would be a position.
@@ -77,6 +88,23 @@ def as_part(file: FileOrPart, at: float | None = None) -> Part:
             "(image.save('a.png')) and predict its name"
         )
     return Part(os.fspath(file), at=at)
+
+
+def as_columns(fields: Iterable[str]) -> list[str]:
+    """The columns of a table for fields of a part, and others: a box is four, the last ones."""
+    names = [*fields]
+    numbers = Box._fields if "box" in names else ()
+    return [*(name for name in names if name != "box"), *numbers]
+
+
+def part_text(row: Mapping[Hashable, Any]) -> str:
+    """Times or box of a row of an item table, as text; "" if the row is the whole file."""
+    if row["x"] == row["x"]:
+        return f"box {', '.join(f'{row[name]:g}' for name in Box._fields)}"
+    if row["gps"] == row["gps"]:
+        return f"GPS {float(row['gps'])!r}"
+    limits = [None if row[name] != row[name] else f"{row[name]:g}" for name in ("start", "end")]
+    return "" if limits == [None, None] else f"{limits[0] or 0} to {limits[1] or 'its end'} s"
 
 
 def parts_of(frame: pd.DataFrame) -> list[Part]:

@@ -23,6 +23,8 @@ class Recorded(NamedTuple):
     expansion: float | None = None
 
 
+#: Columns of item tables: the deployment of a file, when it was recorded (ISO 8601), and its event.
+RECORDED_COLUMNS = ("deployment", "time", "sequence")
 #: Names, in any case, of a column or key that says which photos are one event.
 SEQUENCES = (
     "sequence_id",

@@ -8,16 +8,16 @@ import logging
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from datasets.core.errors import BadFile, Copy, Rejected, SecondhandError, counted, quoted
-from datasets.core.part import PART_COLUMNS, Box
+from datasets.core.part import PART_COLUMNS, part_text
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.items.labels import JOIN, UNKNOWN, clean_label
 from datasets.kinds.base import KINDS, PictureInfo
@@ -163,7 +163,7 @@ def drop_copies(
             if len(labels) > 1:
                 other_path = next((f" (also {p})" for p in rows["path"] if p != path), "")
                 label_list = " and ".join(map(repr, labels))
-                what = span_text(first) or "the same content"
+                what = part_text(first) or "the same content"
                 drop[row] = Rejected(path, f"{what} is labelled {label_list}{other_path}")
             elif row not in (-1, first["row"]):
                 is_same = path == first["path"]
@@ -282,7 +282,7 @@ def apply_corrections(
     keyed[[*PART_COLUMNS]], apart = _match_times(keyed, source)
     if apart:
         separate_rows = frame.iloc[apart].to_dict("records")
-        descriptions = [f"{row['path']}, {span_text(row) or 'all of it'}" for row in separate_rows]
+        descriptions = [f"{row['path']}, {part_text(row) or 'all of it'}" for row in separate_rows]
         log.warning(
             "%s of later sources with times that no earlier item of the file has (within %g s) added as new "
             "items: %s. If they should correct a label, check their times",
@@ -317,7 +317,7 @@ def apply_corrections(
                 copies[row] = Copy(paths[row], reason)
         if before != label:
             corrections.append(
-                (path, span_text(times[first_rows[0]]), before, label, paths[last[-1]])
+                (path, part_text(times[first_rows[0]]), before, label, paths[last[-1]])
             )
     frame["label"] = labels
     if corrections:
@@ -367,16 +367,6 @@ def _seconds(a: np.ndarray, b: np.ndarray) -> float:
     pairs = [(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True) if x == x or y == y]
     seconds = (abs(x - y) for x, y in pairs)
     return max((s if s == s else float("inf") for s in seconds), default=0.0)
-
-
-def span_text(row: Mapping[Hashable, Any]) -> str:
-    """Times or box of a row as text; "" if the row is the whole file."""
-    if row["x"] == row["x"]:
-        return f"box {', '.join(f'{row[name]:g}' for name in Box._fields)}"
-    if row["gps"] == row["gps"]:
-        return f"GPS {float(row['gps'])!r}"
-    limits = [None if row[name] != row[name] else f"{row[name]:g}" for name in ("start", "end")]
-    return "" if limits == [None, None] else f"{limits[0] or 0} to {limits[1] or 'its end'} s"
 
 
 def _first_few(texts: Sequence[str]) -> str:

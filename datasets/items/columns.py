@@ -1,7 +1,7 @@
 """The columns of an item table, in their types.
 
-They are ``path, label, group, split, fold, deployment, time, sequence, complete`` (str, "" if unknown; time in
-ISO 8601; complete is "1" if all calls of the recording are labelled), ``start, end, gps`` (float seconds, NaN if not
+They are ``path, label, group, split, fold``, those of `RECORDED_COLUMNS`, and ``complete`` (str, "" if unknown;
+complete is "1" if all calls of the recording are labelled), ``start, end, gps`` (float seconds, NaN if not
 given), ``low_hz, high_hz`` (only where labels have frequency limits) and ``x, y, width, height`` of a box (fractions of
 the picture, NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
 trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
@@ -19,6 +19,7 @@ from datasets.audio.band import BAND_COLUMNS
 from datasets.core.cells import MISSING, SHORTEST_SPAN, span_error, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import PART_COLUMNS, Box
+from datasets.core.recorded import RECORDED_COLUMNS
 from datasets.core.scanning import absolute_path
 from datasets.images.boxes import box_in_picture
 from datasets.items.labels import UNKNOWN, clean_label
@@ -26,9 +27,7 @@ from datasets.kinds.base import KINDS
 
 log = logging.getLogger(__name__)
 
-TEXT_COLUMNS = (
-    "path", "label", "group", "split", "fold", "deployment", "time", "sequence", "complete",
-)  # fmt: skip
+TEXT_COLUMNS = ("path", "label", "group", "split", "fold", *RECORDED_COLUMNS, "complete")
 #: Names of the parts of data, in tables and of folders, and ours.
 SPLIT_NAMES = {
     "train": "train", "training": "train",
@@ -66,6 +65,11 @@ def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
     band = [name for name in BAND_COLUMNS if name in frame]
     frame[band] = frame[band].apply(pd.to_numeric, errors="coerce")
     return frame[[*empty, *band]].reset_index(drop=True)
+
+
+def without_empty(frame: pd.DataFrame) -> pd.DataFrame:
+    """An item table as it is written: without the columns of boxes if no item has one."""
+    return frame.drop(columns=[name for name in Box._fields if frame[name].isna().all()])
 
 
 def with_parts(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFrame, list[Rejected]]:

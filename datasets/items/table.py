@@ -17,7 +17,7 @@ import pandas as pd
 
 from datasets.core.cells import read_cells
 from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
-from datasets.core.part import PART_COLUMNS
+from datasets.core.part import PART_COLUMNS, part_text
 from datasets.items.checks import (
     LABELLED,
     NOT_CORRECTED,
@@ -25,7 +25,6 @@ from datasets.items.checks import (
     apply_corrections,
     corrected_by_hand,
     drop_copies,
-    span_text,
     usable_rows,
 )
 from datasets.items.columns import with_columns, with_parts
@@ -332,7 +331,7 @@ def _check_repeated_rows(frame: pd.DataFrame, source: str, *, multi_label: bool)
         if len(distinct) < 2:
             continue
         (one, other), (label, other_label) = distinct.index[:2], distinct[:2]
-        part = span_text(dict.fromkeys(PART_COLUMNS, np.nan) | rows.iloc[0].to_dict())
+        part = part_text(dict.fromkeys(PART_COLUMNS, np.nan) | rows.iloc[0].to_dict())
         remedy = f"Write its labels into one row, joined by {JOIN}" if multi_label else "Keep one"
         times: list[str] = []
         with suppress(SecondhandError):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets import RENDERER_VERSION
+from datasets.core.checked import read_as
 from datasets.core.errors import SecondhandError
 from datasets.core.registry import Registry
 
@@ -67,7 +68,8 @@ class Kind:
     silence : words for what too quiet a file is below; "" if none is too quiet.
     drawings : word for the drawn pictures.
     media : main type of the files' media type: image, audio; "" for others.
-    lookup : makes an empty `Lookup`, for items that are looked up; their files are not opened.
+    lookup : makes an empty `Lookup`, for items that are looked up; their files are not opened. If a network and a
+        width are given, it takes no other inputs, and its messages name their ``origin``.
     recordings : they are recordings, in which calls have a start and an end, and two may sound at once.
     mel : they are drawn as mel spectrograms, which networks trained on sound take.
     gps : their moments are GPS times; a file without one shows its loudest.
@@ -92,7 +94,7 @@ class Kind:
     silence: str = ""
     drawings: str = "pictures"
     media: str = ""
-    lookup: Callable[[], Lookup] | None = None
+    lookup: Callable[[str, int, str], Lookup] | None = None
     recordings: bool = False
     mel: bool = False
     gps: bool = False
@@ -146,36 +148,32 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
     return kind.name if kind else None
 
 
-def kind_of_input(spectrogram: Mapping[str, Any] | None, embeddings_of: str) -> Kind:
-    """Kind of the files of a model, by its spectrogram settings and the network whose embeddings it takes."""
-    if embeddings_of:
+def kind_of_input(spectrogram: Mapping[str, Any] | None, *, looked_up: bool) -> Kind:
+    """Kind of the files of a model, by its spectrogram settings and whether its inputs are looked up."""
+    if looked_up:
         return unopened_kind()
     return KINDS["picture" if spectrogram is None else str(spectrogram["kind"])]
 
 
 def unopened_kind() -> Kind:
-    """The kind of items whose embeddings are looked up."""
-    return KINDS["embedding"]
+    """The kind of items whose inputs are looked up."""
+    return next(kind for kind in KINDS.ours().values() if not kind.opened)
 
 
-def empty_lookup() -> Lookup:
-    """A lookup without an item."""
+def empty_lookup(network: str = "", width: int = 0, origin: str = "") -> Lookup:
+    """A lookup without an item, see `Kind.lookup`."""
     make = unopened_kind().lookup
     assert make is not None
-    return make()
+    return make(network, width, origin)
 
 
-def spectrogram_from_dict(data: object) -> SpectrogramSettings:
+def spectrogram_from_dict(data: Mapping[str, Any]) -> SpectrogramSettings:
     """Read spectrogram settings that `SpectrogramSettings.to_dict` wrote.
 
     Raises
     ------
-    SecondhandError : another renderer version, or names or values that are no settings; all are named.
+    SecondhandError : another renderer version, or names or values that are no settings.
     """
-    if not isinstance(data, Mapping):
-        raise SecondhandError(
-            f"invalid spectrogram settings: names and values are expected, not {type(data).__name__}"
-        )
     settings = dict(data)
     name, version = settings.pop("kind", None), settings.pop("renderer", None)
     kind = KINDS.get(name) if isinstance(name, str) else None
@@ -188,11 +186,7 @@ def spectrogram_from_dict(data: object) -> SpectrogramSettings:
             f"these spectrogram settings are of renderer version {version!r}, but this program has "
             f"version {RENDERER_VERSION}: train the model again, or use the release that trained it"
         )
-    if settings.keys() != kind.options:
-        unknown = sorted(str(key) for key in settings.keys() - kind.options)
-        missing = sorted(kind.options - settings.keys())
-        raise SecondhandError(f"invalid {name} settings: unknown {unknown}, missing {missing}")
-    return kind.settings()(**settings)
+    return read_as(kind.settings(), settings, "spectrogram")
 
 
 def drawn_kinds() -> list[str]:

@@ -6,10 +6,10 @@ from datasets.core.lookup import Lookup
 from datasets.kinds.base import KINDS, Kind
 
 
-def _no_embeddings() -> Lookup:
+def _lookup(network: str, width: int, origin: str) -> Lookup:
     from datasets.embeddings.vectors import Vectors
 
-    return Vectors()
+    return Vectors(network, width, origin)
 
 
 KINDS.add(
@@ -20,6 +20,6 @@ KINDS.add(
         parts=("start", "end", "gps"),
         one_view="embeddings, which are no pictures",
         timeless="embeddings, which name their times",
-        lookup=_no_embeddings,
+        lookup=_lookup,
     )
 )

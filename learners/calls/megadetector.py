@@ -17,9 +17,10 @@ from datasets.sources.megadetector import Detections, is_detections, read_detect
 from learners.calls.base import CALLS
 from learners.calls.files import Count
 from learners.calls.pictures import PictureCall
-from learners.cameras.boxes import Detector, boxes_of, with_detections
+from learners.cameras.boxes import Boxes
 from learners.inference.predictions import Prediction
 from learners.model.bundle import Bundle
+from learners.outputs.megadetector import Detector
 from learners.predictions.rows import Feature
 
 
@@ -64,7 +65,7 @@ class MegaDetectorCall(PictureCall):
         return clock
 
     def options(self) -> dict[str, Any]:
-        return {"parts": boxes_of(self.detections, self.bundle.classes)}
+        return {"pieces": Boxes(self.detections, self.bundle.classes)}
 
     @property
     def in_windows(self) -> bool:
@@ -82,7 +83,13 @@ class MegaDetectorCall(PictureCall):
         return lambda: len(self.detections.frames)
 
     def predicted(self, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
-        return (with_detections(one, self.detections) for one in predictions)
+        return map(self._with_confidence, predictions)
+
+    def _with_confidence(self, prediction: Prediction) -> Prediction:
+        """The prediction of a picture and of its boxes, with the confidences of the detector."""
+        windows = tuple(map(self._with_confidence, prediction.windows))
+        confidence = self.detections.confidence(prediction.path, prediction.part.box)
+        return prediction._replace(windows=windows, detection=confidence)
 
     def identity(self) -> dict[str, Any]:
         digest = hashlib.sha256(self.detections.file.read_bytes()).hexdigest()

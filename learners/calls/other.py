@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from learners.calls.base import CALLS
-from learners.calls.files import FileCall
-from learners.cameras.when import WhenAndWhere, clock_of_call
+from learners.cameras.calls import RecordedCall
 from learners.model.bundle import Bundle
-from learners.predictions.rows import Feature
 
 
-class OtherCall(FileCall):
+class OtherCall(RecordedCall):
     """Any files that no other call claims."""
 
     name, title, order = "other", "other files", 1000
-    flags = ("deployments", "at")
+    flags = (*RecordedCall.flags, "at")
 
     @classmethod
     def claims(cls, settings: Any, bundle: Bundle) -> bool:
         return True
-
-    def features(self) -> Sequence[Feature]:
-        return [WhenAndWhere(clock_of_call(self.settings))]
 
 
 CALLS.add(OtherCall)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
-from learners.calls.files import FileCall
-from learners.cameras.when import WhenAndWhere, clock_of_call
+from learners.cameras.calls import RecordedCall
 from learners.events.merging import APART, FLAGS, NEEDS, events_of_call
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
-from learners.predictions.rows import Feature, Merge
+from learners.predictions.rows import Merge
 
 
-class RecordingCall(FileCall):
+class RecordingCall(RecordedCall):
     """Windows of a recording that was cut off are those that are there."""
 
     name, title = "recordings", "recordings of sound"
-    flags = (*FLAGS, "deployments")
+    flags = (*RecordedCall.flags, *FLAGS)
     apart, needs = APART, NEEDS
 
     @classmethod
@@ -39,9 +37,6 @@ class RecordingCall(FileCall):
         exclusive = predictor.confidence.exclusive
         events = events_of_call(self.settings, exclusive, self.top, "recording")
         return events or super().merge(predictor)
-
-    def features(self) -> Sequence[Feature]:
-        return [WhenAndWhere(clock_of_call(self.settings))]
 
 
 CALLS.add(RecordingCall)

@@ -1,62 +1,94 @@
-"""Predicts the boxes that a detector found in pictures."""
+"""The boxes that a detector found in pictures, as the pieces to predict; and whole photos for a model of boxes."""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets.core.errors import BadFile
 from datasets.core.part import Part
-from learners.inference.predictions import Prediction
-from learners.predictions.rows import Feature
+from learners.inference.decoding import Pieces
+from learners.inference.predictions import DetailedPrediction, Floats, stack_outputs
 from learners.uncertainty.gates import Reason, Why
 
 if TYPE_CHECKING:
     from datasets.sources.megadetector import Detections
+    from learners.model.bundle import Bundle
+
+log = logging.getLogger(__name__)
+
+#: About a model of boxes, for people.
+WHOLE = "The model was trained on animals cut out of their photos by a detector's boxes"
+WHOLE_REMEDY = (
+    "It is less often right there, and its probabilities are not calibrated. Name MegaDetector's JSON of the photos "
+    "instead of them"
+)
 
 
-class Detector(Feature):
-    """The detector whose boxes are predicted; what it says of them are fields of `Prediction`.
-
-    Attributes
-    ----------
-    detections : its results.
-    """
-
-    def __init__(self, detections: Detections) -> None:
-        self.detections = detections
-
-
-def boxes_of(
-    detections: Detections, classes: Sequence[str]
-) -> Callable[[Part], list[tuple[Part, BadFile | Reason | None]]]:
-    """Function from a picture to its boxes that reach the limit, each with the reason why it is not predicted.
+class Boxes(Pieces):
+    """The boxes of a picture that reach the limit of the detector.
 
     Boxes of people and vehicles are not predicted, unless the model has a class of this name. Without a box the
     picture itself is blank.
     """
-    classified = {*detections.classified, *classes}
 
-    def boxes(file: Part) -> list[tuple[Part, BadFile | Reason | None]]:
-        if failure := detections.frames[file.path].failure:
+    def __init__(self, detections: Detections, classes: Sequence[str]) -> None:
+        self._detections, self._classified = detections, {*detections.classified, *classes}
+
+    def __call__(self, file: Part) -> Sequence[tuple[Part, BadFile | Reason | None]]:
+        if failure := self._detections.frames[file.path].failure:
             return [(file, BadFile(file.path, failure))]
         if not os.path.isfile(file.path):
             return [(file, BadFile(file.path, "there is no such file"))]
         found = [
             (
                 file._replace(box=one.box),
-                None if one.category in classified else Reason(Why.NOT_ANIMAL, one.category),
+                None if one.category in self._classified else Reason(Why.NOT_ANIMAL, one.category),
             )
-            for one in detections.boxes(file.path)
+            for one in self._detections.boxes(file.path)
         ]
         return [*found] or [(file, Reason(Why.BLANK))]
 
-    return boxes
+    def pool(self, pieces: Sequence[DetailedPrediction]) -> tuple[Floats, Floats, bool]:
+        """The means over the boxes that the model does not take for background, so that a branch beside an animal does
+        not count; over all if it takes all for it."""
+        usable = [piece for piece in pieces if piece.logits is not None]
+        animals = [p for p in usable if p.prediction.reason.why is not Why.BACKGROUND] or usable
+        logits, features = stack_outputs(animals)
+        trained = all(p.prediction.distance_p == 1 for p in animals)
+        return logits.mean(axis=0), features.mean(axis=0), trained
 
 
-def with_detections(prediction: Prediction, detections: Detections) -> Prediction:
-    """The prediction of a picture and of its boxes, with the confidences of the detector."""
-    windows = tuple(with_detections(window, detections) for window in prediction.windows)
-    confidence = detections.confidence(prediction.path, prediction.part.box)
-    return prediction._replace(windows=windows, detection=confidence)
+class WholePhotos(Pieces):
+    """Whole photos for a model of boxes; the first of them gives a warning."""
+
+    _warned = False
+
+    def __call__(self, file: Part) -> Sequence[tuple[Part, BadFile | Reason | None]]:
+        if file.box is None and not self._warned:
+            self._warned = True
+            log.warning("%s, but is given whole photos. %s", WHOLE, WHOLE_REMEDY)
+        return super().__call__(file)
+
+
+def of_boxes(bundle: Bundle) -> bool:
+    """Whether a model was trained on boxes of pictures, as a detector finds them, and not on whole pictures."""
+    return bool(bundle.provenance.get("boxes"))
+
+
+def pieces_for(bundle: Bundle) -> Pieces:
+    """The pieces of files in which no detector has found boxes."""
+    return WholePhotos() if of_boxes(bundle) else Pieces()
+
+
+def name_detections(bundle: Bundle, paths: Sequence[str]) -> None:
+    """Name the results of a detector in folders of photos for a model of boxes."""
+    from datasets.sources.megadetector import has_detections
+
+    folders = [Path(path) for path in paths if os.path.isdir(path)] if of_boxes(bundle) else []
+    for file in filter(has_detections, chain.from_iterable(map(Path.iterdir, folders))):
+        log.warning("%s has the boxes of a detector. To predict them, name it instead", file)

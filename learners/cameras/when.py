@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from datasets.cameras.clock import TIME_AND_PLACE, Clock
-from datasets.cameras.deployments import read_deployments
 from learners.inference.predictions import Prediction
 from learners.predictions.rows import Feature
 
@@ -24,9 +23,3 @@ class WhenAndWhere(Feature):
 
     def remarks(self) -> Sequence[str]:
         return self.clock.remarks()
-
-
-def clock_of_call(settings: Any) -> Clock:
-    """The clock of the files of a call, with its ``--deployments``."""
-    table = settings.deployments
-    return Clock(None if table is None else read_deployments(table), settings.paths)

@@ -14,9 +14,9 @@ from datasets.core.errors import Rejected, SecondhandError
 from datasets.kinds.base import KINDS
 from learners.cli.commands import EvaluateSettings
 from learners.events.counts import event_figures
+from learners.events.report import write_events
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
-from learners.report.report import write_events
 from learners.runs.evaluation import (
     EvaluationResult,
     items_of,
@@ -46,7 +46,7 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
         )
     if not 0 <= settings.gap < float("inf"):
         raise SecondhandError(f"--gap {settings.gap:g}: expected seconds, 0 or more")
-    table, lines = items_of(bundle, task_of(bundle), settings)
+    table, lines = items_of(bundle, task_of(bundle), settings, each_label=True)
     rows = pd.concat([table.frame, table.unknown_items], ignore_index=True)
     predictor = Predictor(bundle, device=settings.device, top=sys.maxsize, allow_truncated=True)
     heard: list[Prediction] = []

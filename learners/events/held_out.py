@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Set
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -17,14 +19,35 @@ from datasets.items.items import Items
 from datasets.items.labels import names_of
 from datasets.kinds.base import KINDS
 from learners.evaluation.calibration_metrics import fraction
+from learners.evaluation.held_out import Evaluation
 from learners.events.counts import events_of, joined, matches, rate_limits
+from learners.events.sentences import held_out_sentences
+from learners.files.checked import jsonable
 from learners.inference.predictor import Predictor
+from learners.model.bundle import Bundle
 
 #: The parts of the items; the first with labelled spans is predicted.
 PARTS = ("test", "calibration")
 KEY = ["path", "start", "end"]
 #: Largest number of windows that are predicted: some minutes of work. Recordings beyond them are left out.
 MOST_WINDOWS = 3000
+
+
+def with_events(
+    evaluation: Evaluation, bundle: Bundle, table: Items, bs: int, device: str
+) -> Evaluation:
+    """The evaluation of a run with the figures and a sentence on `held_out_events`, where its items are spans."""
+    if not table.frame[["start", "end"]].notna().all(axis=1).any():
+        return evaluation
+    predictor = Predictor(bundle, device=device, top=sys.maxsize)
+    facts = jsonable(held_out_events(predictor, table, bs))
+    predictor.close()
+    if facts is None:
+        return evaluation
+    metrics = evaluation.metrics | {"events": facts}
+    return replace(
+        evaluation, metrics=metrics, lines=[*evaluation.lines, held_out_sentences(facts)]
+    )
 
 
 def held_out_events(predictor: Predictor, table: Items, bs: int) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ long recordings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +23,14 @@ from datasets.images.opening import pixels
 from datasets.kinds.base import KINDS
 from datasets.spectrograms.pictures import PictureCache, no_signal, offset_of
 from datasets.spectrograms.settings import SpectrogramSettings
-from learners.inference.predictions import NAN, NO_SIGNAL, Prediction
+from learners.inference.predictions import (
+    NAN,
+    NO_SIGNAL,
+    DetailedPrediction,
+    Floats,
+    Prediction,
+    pool_windows,
+)
 from learners.uncertainty.gates import Reason
 
 #: The network's input before normalisation, uint8 [3, height, width], or an embedding, float32 [width]; or what is
@@ -38,13 +45,13 @@ _AHEAD = 64  # recordings whose length is read ahead
 
 
 class Piece(NamedTuple):
-    """What is predicted for a file of a call: all of it, or one of its windows or boxes.
+    """What is predicted for a file of a call: all of it, or one of its windows or other parts.
 
     Attributes
     ----------
     number : number of the file in the call, because a file may occur twice.
     file : the file, or the part of one, as the caller named it.
-    part : it, or a window or box of it, with its moment once it is opened.
+    part : it, or a part of it, with its moment once it is opened.
     refused : why it is not opened; None if it is.
     offset : once it is opened, seconds from the moment that was asked for to the energy; NaN without either.
     """
@@ -68,8 +75,17 @@ _DIED = Shown(BadFile("", CRASHED))
 #: Seconds between moment and energy that a picture tolerates: searches, and simulations, are as far off.
 AWAY = 0.05
 
-#: The parts of a picture, each with the reason why it is not predicted, or None.
-Parts = Callable[[Part], Sequence[tuple[Part, BadFile | Reason | None]]]
+
+class Pieces:
+    """Which pieces of a file are predicted, and how they become one prediction; here all of it, or its windows."""
+
+    def __call__(self, file: Part) -> Sequence[tuple[Part, BadFile | Reason | None]]:
+        """The pieces of a picture, each with the reason why it is not predicted, or None."""
+        return [(file, None)]
+
+    def pool(self, pieces: Sequence[DetailedPrediction]) -> tuple[Floats, Floats, bool]:
+        """Logits [classes] and features [width] of a file of several pieces, and whether it was trained on."""
+        return pool_windows(pieces)
 
 
 @dataclass(frozen=True)
@@ -158,10 +174,6 @@ class Cutter:
         return [(window, None) for window in windows]
 
 
-def _whole(file: Part) -> list[tuple[Part, None]]:
-    return [(file, None)]
-
-
 class Decoder:
     """Opens files ahead of the network; a decoder that crashes or hangs loses only the file it reads.
 
@@ -170,7 +182,7 @@ class Decoder:
     prepared : how pictures are opened and cached.
     spectrogram : spectrogram settings of signals; None for pictures.
     overlap : overlap of the windows of a long recording, as a fraction of a window.
-    parts : the boxes of a picture; None for whole pictures.
+    pieces : the pieces of a picture.
     recentre : as in `Opener`.
     """
 
@@ -179,11 +191,11 @@ class Decoder:
         prepared: PictureOpener,
         spectrogram: SpectrogramSettings | None,
         overlap: float,
-        parts: Parts | None = None,
+        pieces: Pieces,
         *,
         recentre: bool = False,
     ) -> None:
-        self._parts: Parts = parts or _whole
+        self._pieces = pieces
         self._opener = Opener(prepared, spectrogram, recentre)
         self.stored = self._opener.stored
         self._cutter = (
@@ -237,13 +249,13 @@ class Decoder:
             yield batch
 
     def _cut(self, files: Iterable[Part]) -> Iterator[Piece]:
-        """Yield the files, or the windows of long recordings, whose lengths are read ahead, or the boxes of pictures."""
+        """Yield the files, or the windows of long recordings, whose lengths are read ahead, or the pieces of pictures."""
         files = iter(files)
         first = [*islice(files, 1)]
         files = chain(first, files)
         if self._cutter is None or not (first and self._cutter.spectrogram.is_cut(first[0].path)):
             for number, file in enumerate(files):
-                for part, refused in self._parts(file):
+                for part, refused in self._pieces(file):
                     yield Piece(number, file, part, refused)
             return
         if self._cutters is None:

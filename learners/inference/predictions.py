@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.core.errors import BadFile, OutsideFile, SecondhandError
-from datasets.core.part import Box, Part
+from datasets.core.part import Part, as_columns
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS
 from learners.uncertainty.gates import Reason, Why
@@ -83,7 +83,7 @@ class Prediction(NamedTuple):
 
     def cells(self, hidden: Collection[str] = ()) -> dict[str, Any]:
         """The fields for a row of a table, as `table_columns` names them."""
-        values = self.record() | dict(zip(Box._fields, self.part.box or [""] * 4, strict=True))
+        values = self.record() | self.part.cells()
         return {name: values[name] for name in table_columns(hidden)}
 
     def record(self) -> dict[str, Any]:
@@ -102,9 +102,8 @@ OPTIONAL = ("box", "detection", "offset")
 
 
 def table_columns(hidden: Collection[str]) -> list[str]:
-    """The columns of a table without the ``hidden`` fields: windows are rows of their own, and a box is four columns."""
-    names = [name for name in FIELDS if name not in ("windows", "box", *hidden)]
-    return names if "box" in hidden else [*names, *Box._fields]
+    """The columns of a table without the ``hidden`` fields; windows are rows of their own."""
+    return as_columns(name for name in FIELDS if name not in ("windows", *hidden))
 
 
 class DetailedPrediction(NamedTuple):
@@ -169,16 +168,15 @@ def check_moment(kind: str, at: float | None) -> None:
 
 
 def reason_not_predicted(windows: Sequence[Prediction]) -> Reason | None:
-    """Why the recording of these windows, or the picture of these boxes, is not predicted; None if it is.
+    """Why the file of these windows, or other pieces, is not predicted; None if it is.
 
-    One unreadable window makes the whole file bad. Silent windows, and boxes of people and vehicles, are ignored; if
+    One unreadable window makes the whole file bad. Others that are not predicted, such as silent ones, are ignored; if
     all are of these the reason is that of the first.
     """
     for window in windows:
         if window.reason.why is Why.BAD_FILE:
             return window.reason
-    ignored = (Why.NO_SIGNAL, Why.NOT_ANIMAL)
-    return windows[0].reason if all(w.reason.why in ignored for w in windows) else None
+    return None if any(window.best for window in windows) else windows[0].reason
 
 
 def pool_windows(windows: Sequence[DetailedPrediction]) -> tuple[Floats, Floats, bool]:
@@ -195,19 +193,6 @@ def pool_windows(windows: Sequence[DetailedPrediction]) -> tuple[Floats, Floats,
     supporting = loudest[:, mean_logits.argmax()]
     trained = all(audible[n].prediction.distance_p == 1 for n in supporting)
     return mean_logits, features[supporting].mean(axis=0), trained
-
-
-def pool_boxes(boxes: Sequence[DetailedPrediction]) -> tuple[Floats, Floats, bool]:
-    """Pool boxes: logits [classes] and features [width] of a picture, and whether all of its boxes were trained on.
-
-    The means over the boxes that the model does not take for background, so that a branch beside an animal does not
-    count; over all if it takes all for it.
-    """
-    usable = [box for box in boxes if box.logits is not None]
-    animals = [box for box in usable if box.prediction.reason.why is not Why.BACKGROUND] or usable
-    logits, features = stack_outputs(animals)
-    trained = all(box.prediction.distance_p == 1 for box in animals)
-    return logits.mean(axis=0), features.mean(axis=0), trained
 
 
 def merge_probabilities(windows: Sequence[Prediction]) -> list[tuple[str, float]]:

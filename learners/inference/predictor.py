@@ -23,20 +23,19 @@ from datasets.core.lookup import Lookup
 from datasets.core.part import FileOrPart, Part, as_part
 from datasets.images.decoded import DecodedPictures, PictureOpener
 from datasets.kinds.base import KINDS, spectrogram_from_dict
-from learners.inference.decoding import Decoder, Opened, Parts, Piece
+from learners.cameras.boxes import pieces_for
+from learners.inference.decoding import Decoder, Opened, Piece, Pieces
 from learners.inference.engine import make_engine, pick_device
+from learners.inference.lookup import LookupDecoder, lookup_for
 from learners.inference.predictions import (
     DetailedPrediction,
     Floats,
     Prediction,
     check_moment,
-    pool_boxes,
-    pool_windows,
     reason_not_predicted,
     refused_prediction,
     stack_outputs,
 )
-from learners.inference.vectors import VectorDecoder, vectors_for
 from learners.machine import threads
 from learners.model.bundle import Bundle, load_bundle
 from learners.model.hub import model_folder
@@ -49,12 +48,6 @@ log = logging.getLogger(__name__)
 
 #: File of a run that lists the training files whose features its model holds.
 REFERENCE = "reference.csv"
-#: About a model of boxes, for people.
-WHOLE = "The model was trained on animals cut out of their photos by a detector's boxes"
-WHOLE_REMEDY = (
-    "It is less often right there, and its probabilities are not calibrated. Name MegaDetector's JSON of the photos "
-    "instead of them"
-)
 
 
 class SimilarFile(NamedTuple):
@@ -83,12 +76,12 @@ class Predictor:
     decoded : cache of decoded pixels, shared by the stages of a run.
     lookup : for a model whose inputs are looked up, those of the items; `datasets.sources.embeddings.add_embeddings`
         adds more.
-    parts : gives the boxes of a picture to predict, and why some are not; None for whole pictures.
+    pieces : the pieces of a picture to predict, and how they are pooled; default: whole pictures.
     recentre : judge strain where its energy lies, if that is not at the moment that was asked for.
     allow_truncated : predict what is there of recordings and photos that were cut off; otherwise they are bad files.
     """
 
-    decoder: Decoder | VectorDecoder
+    decoder: Decoder | LookupDecoder
 
     def __init__(
         self,
@@ -104,7 +97,7 @@ class Predictor:
         only: Collection[str] | None = None,
         decoded: DecodedPictures | None = None,
         lookup: Lookup | None = None,
-        parts: Parts | None = None,
+        pieces: Pieces | None = None,
         recentre: bool = False,
         allow_truncated: bool = False,
     ) -> None:
@@ -135,12 +128,12 @@ class Predictor:
         self._arithmetic = make_engine(self.bundle, engine, self.device, self.tta_views)
         self.engine = self._arithmetic.name
         self.prepared = PictureOpener(self.bundle.preprocessing, 1.0, decoded, allow_truncated)
-        self.lookup = lookup or vectors_for(self.bundle)
-        self._warn_of_whole = self.bundle.of_boxes and parts is None
+        self.lookup = lookup or lookup_for(self.bundle)
+        self._pieces, overlap = pieces or pieces_for(self.bundle), self.bundle.overlap
         self.decoder = (
-            Decoder(self.prepared, self.spectrogram, self.bundle.overlap, parts, recentre=recentre)
+            Decoder(self.prepared, self.spectrogram, overlap, self._pieces, recentre=recentre)
             if KINDS[self.kind].opened
-            else VectorDecoder(self.lookup)
+            else LookupDecoder(self.lookup)
         )
 
     def predict(
@@ -189,7 +182,7 @@ class Predictor:
         bs: int = 32,
         workers: int | None = None,
     ) -> Iterator[tuple[Part, list[DetailedPrediction]]]:
-        """Yield each file with the detailed predictions of its windows or boxes (one for a short file)."""
+        """Yield each file with the detailed predictions of its windows or pieces (one for a short file)."""
         if bs < 1:
             raise SecondhandError(f"--bs {bs}: expected at least 1")
         if isinstance(paths, str | os.PathLike):
@@ -199,22 +192,12 @@ class Predictor:
         given: Any = paths  # such as a picture in memory, which is refused
         listed = given if isinstance(given, Iterable) else [given]
         files: Iterator[Part] = (as_part(path, at) for path in listed)
-        if self._warn_of_whole:
-            files = self._warned(files)
         predicted = map(self._predict_batch, self.decoder.batches(files, bs, workers))
         for (_, file), group in groupby(
             chain.from_iterable(predicted),
             key=lambda piece_and_prediction: piece_and_prediction[0][:2],
         ):
             yield file, [detailed for _, detailed in group]
-
-    def _warned(self, files: Iterable[Part]) -> Iterator[Part]:
-        """The files, with a warning at the first that is a whole picture."""
-        for file in files:
-            if file.box is None and self._warn_of_whole:
-                self._warn_of_whole = False
-                log.warning("%s, but is given whole photos. %s", WHOLE, WHOLE_REMEDY)
-            yield file
 
     def outputs(
         self, paths: Iterable[FileOrPart], *, bs: int = 32, workers: int | None = None
@@ -314,14 +297,13 @@ class Predictor:
         ]
 
     def _pool_windows(self, part: Part, windows: list[DetailedPrediction]) -> DetailedPrediction:
-        """Pool the predictions of a recording's windows, or of a picture's boxes, into one."""
+        """Pool the predictions of a file's windows, or other pieces, into one."""
         window_predictions = tuple(window.prediction for window in windows)
         if (reason := reason_not_predicted(window_predictions)) is not None:
             return DetailedPrediction(
                 refused_prediction(part, reason)._replace(windows=window_predictions), None, None
             )
-        pool = pool_windows if self.spectrogram is not None else pool_boxes
-        logits, features, trained = pool(windows)
+        logits, features, trained = self._pieces.pool(windows)
         (prediction,) = self.decide([part], logits[None], features[None], trained)
         return DetailedPrediction(prediction._replace(windows=window_predictions), logits, features)
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TextIO
 
-from datasets.core.part import Box, Part
+from datasets.core.part import Part
 from learners.files.checked import jsonable
 from learners.inference.predictions import NAN, Prediction
 from learners.outputs.base import OUTPUTS, Output, as_text
@@ -45,12 +45,8 @@ def read_line(line: str) -> tuple[Prediction, dict[str, Any]]:
 
 
 def _to_json(prediction: Prediction, hidden: Collection[str]) -> dict[str, object]:
-    box = prediction.part.box
-    nested = {
-        "windows": [_to_json(window, hidden) for window in prediction.windows],
-        "box": box and box._asdict(),
-    }
-    values = (prediction.record() | nested).items()
+    windows = [_to_json(window, hidden) for window in prediction.windows]
+    values = (prediction.record() | prediction.part.as_json() | {"windows": windows}).items()
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in values
@@ -59,7 +55,6 @@ def _to_json(prediction: Prediction, hidden: Collection[str]) -> dict[str, objec
 
 
 def _from_json(values: Mapping[str, Any]) -> Prediction:
-    of_part, box = {name: values[name] for name in Part._fields}, values["box"]
     fields = {name: values[name] for name in Prediction._fields if name != "part"}
     numbers = {name: NAN for name, value in fields.items() if value is None}
     others = {
@@ -68,7 +63,7 @@ def _from_json(values: Mapping[str, Any]) -> Prediction:
         "windows": tuple(map(_from_json, fields["windows"])),
         "branch": tuple(map(tuple, fields["branch"])),
     }
-    return Prediction(Part(**of_part | {"box": box and Box(**box)}), **fields | numbers | others)
+    return Prediction(Part.of_json(values), **fields | numbers | others)
 
 
 OUTPUTS.add(Output("jsonl", as_text(write_jsonl), lists_classes=True))

@@ -7,18 +7,32 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datasets.core.files import write_beside
 from datasets.items.labels import UNKNOWN
-from learners.cameras.boxes import Detector
 from learners.files.checked import jsonable
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output
-from learners.predictions.rows import RowSettings
+from learners.predictions.rows import Feature, RowSettings
+
+if TYPE_CHECKING:
+    from datasets.sources.megadetector import Detections
 
 #: Version of the format for a JSON that names none.
 _VERSION = "1.3"
+
+
+class Detector(Feature):
+    """The detector whose boxes are predicted; what it says of them are fields of `Prediction`.
+
+    Attributes
+    ----------
+    detections : its results, into which the predictions are written.
+    """
+
+    def __init__(self, detections: Detections) -> None:
+        self.detections = detections
 
 
 def write_megadetector(

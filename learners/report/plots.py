@@ -265,36 +265,6 @@ def risk_coverage(curve: dict[str, Any], files: str) -> Markup:
     return out()
 
 
-def events(curve: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> list[Markup]:
-    """Precision and recall of events over the threshold, and recall against false alarms an hour.
-
-    Parameters
-    ----------
-    curve : figures at each threshold, of `learners.events.counts`; ``point`` : those of the model's rule.
-    """
-    rows = pd.DataFrame(curve).astype(float)
-    figures = []
-    with panel("Precision and recall of events over the threshold", size=LOW) as (axes, out):
-        axes.plot(rows["threshold"], rows["recall"], "o-", color=BLUE, label="recall")
-        axes.plot(rows["threshold"], rows["precision"], "s-", color=ORANGE, label="precision")
-        axes.set(xlabel="threshold on the probability", xlim=(-0.02, 1.02), ylim=(-0.02, 1.04))
-        axes.legend(loc="best")
-    figures.append(out())
-    with panel("Recall of events against false alarms an hour", size=LOW) as (axes, out):
-        axes.plot(rows["false_alarms_per_hour"], rows["recall"], "o-", color=BLUE)
-        if point["recall"] is not None:
-            axes.plot(
-                point["false_alarms_per_hour"], point["recall"], "*", color=ORANGE, linestyle="", markersize=12,
-                label="this model",
-            )  # fmt: skip
-            axes.legend(loc="lower right")
-        if rows["false_alarms_per_hour"].max() > 10 * rows["false_alarms_per_hour"].min():
-            axes.set_xscale("symlog", linthresh=1)  # else it may have no tick
-            axes.xaxis.set_major_formatter("{x:g}")
-        axes.set(xlabel="false alarms an hour", ylabel="recall", ylim=(-0.02, 1.04))
-    return [*figures, out()]
-
-
 def histogram(bins: dict[str, Any], score: str, floor: float | None = None) -> Markup:
     """Histogram of a score of known and unknown classes, with a line at the ``floor`` below which files are refused."""
     edges = np.array(bins["edges"])

@@ -19,7 +19,6 @@ from datasets.items import describe
 from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS
-from learners.cli.result import held_out_events
 from learners.files.checked import jsonable
 from learners.files.names import (
     PathShortener,
@@ -33,7 +32,7 @@ from learners.machine import software_and_hardware
 from learners.model.bundle import Bundle
 from learners.report import plots
 from learners.report.galleries import Pictures
-from learners.report.verdict import estimate_verdict, event_verdict
+from learners.report.verdict import estimate_verdict
 from learners.templates import render
 
 #: Files whose header is read for the facts, spread evenly over the table.
@@ -118,23 +117,17 @@ def write_report(
     epochs = None if history is None else pd.read_csv(history)
     content = sections(Material(table, Pictures(predictor), epochs, _kept(history)))
     done = "Evaluated" if history is None else "Trained"
-    events = None if history is None else bundle.metrics.get("events")
     figures = {
         "title": f"{done} on {data_name(table.source)} (backbone {bundle.spec.backbone})",
         "protocol": table.protocol,
         "note": table.note,
-        "notices": [
-            *notices,
-            *([held_out_events(events)] if events else []),
-            *bundle.decider.notes,
-            *content.notices,
-        ],
+        "notices": [*notices, *bundle.decider.notes, *content.notices],
         "checks": checks,
         **content.figures,
         "history": [] if epochs is None else epochs.to_dict("records"),
-        **_origin(bundle, table, command if history is None else None),
+        **provenance(bundle, table, command if history is None else None),
     }
-    return _write(folder, content.template, table, figures, **content.page)
+    return write_page(folder, content.template, table, figures, **content.page)
 
 
 def write_estimate(
@@ -156,30 +149,9 @@ def write_estimate(
         "notices": notices,
         "verdict": verdict._asdict(),
         "data": facts(table),
-        **_origin(bundle, table, command),
+        **provenance(bundle, table, command),
     }
-    return _write(folder, "estimate.html", table, content)
-
-
-def write_events(
-    folder: Path, bundle: Bundle, table: Items, figures: Mapping[str, Any], *, command: str = ""
-) -> Path:
-    """Write the report of events in long recordings, beside ``report.json`` as `write_report` does.
-
-    Parameters
-    ----------
-    figures : ``notices``, and what `learners.events.counts` counts.
-    """
-    content = {
-        "title": f"Events in {last_part(table.source)} (backbone {bundle.spec.backbone})",
-        "verdict": event_verdict(figures, figures["notices"])._asdict(),
-        **figures,
-        "data": facts(table),
-        **_origin(bundle, table, command),
-    }
-    return _write(
-        folder, "events.html", table, content, plots_of=plots.events(figures["curve"], figures)
-    )
+    return write_page(folder, "estimate.html", table, content)
 
 
 def _names_of(table: Items) -> PathShortener:
@@ -189,7 +161,7 @@ def _names_of(table: Items) -> PathShortener:
     return PathShortener(table.source, *(part["path"] for part in parts), rejected)
 
 
-def _origin(bundle: Bundle, table: Items, command: str | None) -> dict[str, Any]:
+def provenance(bundle: Bundle, table: Items, command: str | None) -> dict[str, Any]:
     """The files left out, how the model was made, and where it was evaluated; ``command`` is None for a training."""
     evaluated = {}
     if command is not None:
@@ -201,7 +173,7 @@ def _origin(bundle: Bundle, table: Items, command: str | None) -> dict[str, Any]
     }
 
 
-def _write(
+def write_page(
     folder: Path, template: str, table: Items, content: Mapping[str, Any], **page: object
 ) -> Path:
     """Write ``report.json`` and the page with the same content, in which no path shows a folder of this disk.

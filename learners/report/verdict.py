@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from datasets.core.errors import counted
 from datasets.core.program import installed_commands
-from learners.cli.result import ALMOST_NOTHING, false_alarms, looser_rule, part_name, rarely_found
+from learners.cli.result import ALMOST_NOTHING, looser_rule, part_name
 from learners.templates import percent
 
 #: Green needs a lower 95 % limit that is at most this far below the figure: fewer files could not tell.
@@ -73,7 +72,7 @@ def label_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdic
             f"{message}; {len(broken)} of {len(figures['labels'])} labels have a lower precision than "
             f"guaranteed: {', '.join(broken[:5])}.",
         )
-    return _noticed(f"{message}.", problems)
+    return noticed(f"{message}.", problems)
 
 
 def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
@@ -106,10 +105,10 @@ def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
     if unknown is not None and taken > MANY_UNKNOWN * unknown["items"]:
         message += f" Use it with care where unknown classes occur: it answers {taken} of these."
         return Verdict("amber", message)
-    return _noticed(message, problems)
+    return noticed(message, problems)
 
 
-def _noticed(message: str, problems: Sequence[str]) -> Verdict:
+def noticed(message: str, problems: Sequence[str]) -> Verdict:
     """Green, or amber because of the notices, which the page has below the verdict."""
     if not problems:
         return Verdict("green", message)
@@ -174,27 +173,6 @@ def _doubts(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return doubts
 
 
-def event_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
-    """Verdict of the events in long recordings: red where none is found, amber where many are missed or wrong.
-
-    Parameters
-    ----------
-    figures : of `learners.events.counts`.
-    """
-    found, events = figures["found"], figures["events"]
-    alarms = f"false alarms: {false_alarms(figures)}"
-    if not events:
-        return Verdict("amber", f"No event of the model's classes is labelled here; {alarms}.")
-    message = f"It finds {found} of {counted(events, 'event')}; {alarms}."
-    if rare := rarely_found(figures["classes"]):
-        message += f" {rare}."
-    if not found:
-        return Verdict("red", message)
-    if rare or figures["precision"] < 0.5 or figures["false_alarms_per_hour_interval"] is None:
-        return Verdict("amber", message)
-    return _noticed(message, problems)
-
-
 def estimate_verdict(
     expected: Mapping[str, Any], line: str, problems: Sequence[str], at_calibration: float | None
 ) -> Verdict:
@@ -207,7 +185,7 @@ def estimate_verdict(
         return Verdict(
             "amber", f"{message} On the calibration files it was {percent(at_calibration)}."
         )
-    return _noticed(message, problems)
+    return noticed(message, problems)
 
 
 def _count(share: Mapping[str, Any], n: int) -> int:

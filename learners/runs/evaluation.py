@@ -32,8 +32,8 @@ from learners.evaluation.figures import score_items
 from learners.evaluation.held_out import Evaluation, predict_held_out
 from learners.files.checked import jsonable
 from learners.files.lock import check_replaceable
+from learners.inference.lookup import lookup_for
 from learners.inference.predictor import Predictor
-from learners.inference.vectors import vectors_for
 from learners.model.bundle import Bundle
 from learners.model.hub import load_model
 from learners.report.report import write_estimate, write_report
@@ -138,7 +138,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     task_of(bundle).check_unlabelled()
     confidence = bundle.decider
     kind = _kind(bundle, settings.kind)
-    lookup = vectors_for(bundle)
+    lookup = lookup_for(bundle)
     options = ReadOptions(kind=kind, lookup=lookup, settings=vars(settings))
     frame, rejected = load_unlabelled(settings.data, options, "--data", check=False)
     frame, copies = drop_copies(frame, lookup=lookup)
@@ -205,10 +205,13 @@ def write_folder(
         yield folder
 
 
-def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[Items, list[str]]:
+def items_of(
+    bundle: Bundle, task: Task, settings: EvaluateSettings, *, each_label: bool = False
+) -> tuple[Items, list[str]]:
     """Items in the split `HELD`, files of unknown classes, and notes on which items were used.
 
-    Of events a row is one event: a label in a span, which may have several.
+    ``each_label`` : a row for each of several labels of an item; otherwise items with several labels are left out,
+    unless the model gives several.
     """
     kind, unknown = _kind(bundle, settings.kind), settings.unknown
     columns = task.label_columns(Path(settings.data), settings.label_column, bundle.classes)
@@ -216,8 +219,8 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
         kind=kind,
         learned=False,
         label_column=settings.label_column,
-        labels=None if settings.events and columns == MULTI else columns,
-        lookup=vectors_for(bundle),
+        labels=None if each_label and columns == MULTI else columns,
+        lookup=lookup_for(bundle),
         settings=(bundle.spectrogram or {}) | vars(settings),
     )
     # Unreadable files get a prediction "bad file" instead of being left out.
@@ -230,7 +233,7 @@ def items_of(bundle: Bundle, task: Task, settings: EvaluateSettings) -> tuple[It
         raise SecondhandError(
             f"{error}; or, if the files have no labels, add --no-labels"
         ) from None
-    if settings.events:
+    if each_label:
         labels = table.frame["label"].map(names_of)
         table.frame = (
             table.frame.assign(label=labels)

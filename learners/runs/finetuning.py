@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from datasets.core.files import write_beside
 from learners import distributed
@@ -19,13 +18,16 @@ from learners.machine import keep_thread_count
 from learners.runs.folder import FINISHED, shared_folder
 from learners.runs.run import Run, prepare
 
+if TYPE_CHECKING:
+    from learners.evaluation.held_out import Evaluation
+
 
 def launch(
     settings: Settings,
     *,
     command: str = "",
     log_to: Callable[[Path], object] = lambda file: None,
-    announce: Callable[[Run, pd.DataFrame], None] = lambda run, predictions: None,
+    announce: Callable[[Run, Evaluation], None] = lambda run, evaluation: None,
 ) -> Run:
     """Fine-tune a model: read the items, train, calibrate, predict the test items, report, write ONNX.
 
@@ -33,7 +35,7 @@ def launch(
     ----------
     settings, command : as in `prepare`.
     log_to : called with the run's log file.
-    announce : called as soon as model and report are ready, with the run and its predictions of the validation,
+    announce : called as soon as model and report are ready, with the run and its evaluation by the validation,
         calibration and test files.
 
     Raises
@@ -53,7 +55,7 @@ def launch(
             stages.calibrate(run)
             evaluation = stages.predict(run)
             stages.report(run, evaluation)
-            announce(run, evaluation.predictions)
+            announce(run, evaluation)
             stages.write_onnx(run)
         if not run.interrupted:
             write_beside(folder / FINISHED, b"{}")

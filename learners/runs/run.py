@@ -18,8 +18,8 @@ import pandas as pd
 
 from datasets.core import progress
 from datasets.core.errors import Rejected
-from datasets.core.part import Box
 from datasets.images.decoded import DecodedPictures
+from datasets.items.columns import without_empty
 from datasets.items.items import Items
 from datasets.items.preparing import Loaded, read_items, render_items
 from datasets.items.settings import DataSettings, SignalSettings
@@ -160,7 +160,7 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Run:
     write_config(folder, settings, command)
     augment = settings.augment
     bundle = Bundle(
-        network=network,
+        built=network,
         spec=spec,
         classes=items.table.classes,
         preprocessing=preprocessing,
@@ -215,9 +215,8 @@ def load_items(
     loaded = render_items(table, data, signal, seed, trained_on, spectrogram)
     table = loaded.table
     items = pd.concat([table.frame, table.unknown_items.assign(split="unknown")])
-    items = items.drop(columns=[name for name in Box._fields if items[name].isna().all()])
     others = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
-    tables = {"items.csv": items, "background.csv": table.background}
+    tables = {"items.csv": without_empty(items), "background.csv": table.background}
     if not KINDS[table.kind].opened:  # the items' own files are not opened
         record_inputs(folder, tables, [*table.lookup.files, *others], opened=False)
     else:

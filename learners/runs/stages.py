@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from dataclasses import replace
 from functools import partial
 
@@ -20,8 +19,7 @@ from learners import distributed
 from learners.backbones.building import drop_background_row
 from learners.evaluation.before_after import compare, maybe_of_new_class
 from learners.evaluation.held_out import Evaluation, predict_held_out, reference_rows
-from learners.events.held_out import held_out_events
-from learners.files.checked import jsonable
+from learners.events.held_out import with_events
 from learners.inference.exporting import write_network
 from learners.inference.predictor import REFERENCE, Predictor
 from learners.model.bundle import Bundle, add_onnx, save_bundle
@@ -73,7 +71,7 @@ def _write_model_so_far(run: Run, network: nn.Sequential, kept: str) -> None:
         drop_background_row(network)
     spec = replace(run.bundle.spec, n_classes=len(items.table.classes))
     notes = provenance(items.table, run.command, run.began) | {"kept": kept}
-    bundle = replace(run.bundle, network=network, spec=spec, provenance=notes)
+    bundle = replace(run.bundle, built=network, spec=spec, provenance=notes)
     predictor = Predictor(bundle, device=run.settings.speed.device, decoded=run.decoded)
     run.task.calibrate(predictor, items.table, items.rows, run.settings)
     predictor.close()
@@ -96,12 +94,8 @@ def predict(run: Run) -> Evaluation:
     if origin is not None:
         evaluation = _without_learnt_unknown(run, origin, evaluation)
     evaluation = run.task.measure(evaluation, bundle)
+    evaluation = with_events(evaluation, bundle, table, train.bs, run.settings.speed.device)
     bundle.metrics = evaluation.metrics
-    if table.frame[["start", "end"]].notna().all(axis=1).any():
-        listing_all = Predictor(bundle, device=run.settings.speed.device, top=sys.maxsize)
-        if (events := held_out_events(listing_all, table, train.bs)) is not None:
-            bundle.metrics["events"] = jsonable(events)
-        listing_all.close()
     bundle.provenance["headline"] = evaluation.headline
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")
@@ -176,6 +170,7 @@ def report(run: Run, evaluation: Evaluation) -> None:
             run.items.table,
             run.task.sections(evaluation, trained),
             history=run.folder / "history.csv",
+            notices=evaluation.lines,
         )
 
 

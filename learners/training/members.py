@@ -37,7 +37,7 @@ from datasets.loaders.blocks import (
     SpectrogramBlock,
     dataloaders,
 )
-from datasets.loaders.vectors import VectorBlock
+from datasets.loaders.lookup import LookupBlock
 from learners import distributed
 from learners.acceleration import accelerate
 from learners.backbones.building import (
@@ -192,7 +192,7 @@ def train_members(
         for network in members:
             drop_background_row(network)
     multi_label = bundle.spec.multi_label
-    bundle.network = (
+    bundle.built = (
         Ensemble(members, multi_label=multi_label).eval() if len(members) > 1 else members[0]
     )
     bundle.spec = replace(bundle.spec, members=len(members), n_classes=len(items.table.classes))
@@ -295,7 +295,7 @@ def _build_loaders(
     batch = 2 * settings.train.bs * 3 * math.prod(preprocessing.shape)
     workers = workers_for(settings.speed, device, decoded=decoded.fits, batch=batch)
     if not KINDS[items.table.kind].opened:
-        block, workers = VectorBlock(items.table.lookup), 0
+        block, workers = LookupBlock(items.table.lookup), 0
     elif items.spectrogram is None:
         augmentation = Augmentation(
             augment.min_scale, augment.flip, Augmentation.lighting * augment.augment_strength

@@ -20,7 +20,7 @@ def settings(*paths: str, **given: Any) -> SimpleNamespace:
 
 
 def call(kind: str, *paths: str, **given: Any) -> Call:
-    bundle: Any = SimpleNamespace(kind=kind, of_boxes=False, classes=["a"])
+    bundle: Any = SimpleNamespace(kind=kind, provenance={}, classes=["a"])
     return call_of(settings(*paths, **given), bundle, OUTPUTS["csv"])
 
 

@@ -15,9 +15,9 @@ from datasets.items.items import Items
 from datasets.items.places import Spans, vary_places
 from datasets.loaders.blocks import OpenSpectrogram, labelled_items
 from datasets.spectrograms.pictures import PictureCache
-from learners.cli import result
 from learners.evaluation.held_out import as_predicted
 from learners.events.held_out import held_out_events
+from learners.events.sentences import held_out_sentences
 from learners.inference.predictor import Predictor
 from tests.app import sites
 
@@ -96,7 +96,7 @@ def test_events_of_held_out_recordings(
     facts = held_out_events(predictor, of_spans, bs=8)
     assert facts is not None
     assert (facts["recordings"], facts["recordings_left_out"]) == (1, 2)
-    assert "1 held-out recording, not in 2 more" in result.held_out_events(facts)
+    assert "1 held-out recording, not in 2 more" in held_out_sentences(facts)
     trained = replace(of_spans, frame=frame.assign(split="train"))
     assert held_out_events(predictor, trained, bs=8) is None
     predictor.close()

@@ -1,4 +1,4 @@
-"""Embeddings of another network in the place of opened files."""
+"""Inputs that are looked up in the place of opened files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from itertools import islice
 from datasets.core.errors import BadFile
 from datasets.core.lookup import Lookup
 from datasets.core.part import FileOrPart, Part, as_part
-from datasets.embeddings.vectors import Vectors
-from datasets.kinds.base import KINDS
+from datasets.kinds.base import KINDS, empty_lookup
 from learners.inference.decoding import Opened, Piece
 from learners.model.bundle import Bundle
 
 
-class VectorDecoder:
-    """Looks up embeddings, with the interface of `Decoder`."""
+class LookupDecoder:
+    """Looks up the inputs of items, with the interface of `Decoder`."""
 
     def __init__(self, lookup: Lookup) -> None:
         self.lookup = lookup
@@ -46,8 +45,8 @@ class VectorDecoder:
         """There is nothing to close."""
 
 
-def vectors_for(bundle: Bundle) -> Vectors:
-    """Empty embeddings, which take only those of the model's network."""
+def lookup_for(bundle: Bundle) -> Lookup:
+    """An empty lookup, which takes only what the model was trained on."""
     if KINDS[bundle.kind].opened:
-        return Vectors()
-    return Vectors(bundle.spec.embeddings_of, bundle.spec.size, "the model was trained on")
+        return empty_lookup()
+    return empty_lookup(bundle.spec.embeddings_of, bundle.spec.size, "the model was trained on")

@@ -1,4 +1,4 @@
-"""The DataBlock's block for embeddings of another network, which are looked up instead of files being opened."""
+"""The DataBlock's block for inputs that are looked up instead of files being opened."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from datasets.core.lookup import Lookup
 
 
-class OpenVector(Transform):
-    """Looks up the embedding of an item."""
+class LookUp(Transform):
+    """Looks up the input of an item."""
 
     def __init__(self, lookup: Lookup) -> None:
         super().__init__()
@@ -25,8 +25,8 @@ class OpenVector(Transform):
         return torch.from_numpy(self.lookup[item.part])
 
 
-class VectorBlock(TransformBlock):
+class LookupBlock(TransformBlock):
     """Block for embeddings, float32 [bs, width], as they are."""
 
     def __init__(self, lookup: Lookup) -> None:
-        super().__init__(type_tfms=[OpenVector(lookup)])
+        super().__init__(type_tfms=[LookUp(lookup)])
