@@ -20,7 +20,7 @@ from datasets.core.options import Checked, option, positional
 from datasets.core.program import installed_commands
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
-from learners.cli.flags import command_parser
+from learners.cli.flags import read_call
 
 log = logging.getLogger(__name__)
 
@@ -129,10 +129,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = command_parser(
+    options = read_call(
+        PageSettings,
+        argv,
         "app",
         "Serve a web page for one or several models. By default only this computer can open it.",
-        PageSettings,
         usage="[MODEL...]",
         examples=(
             "python -m app                                     # the newest model in runs/",
@@ -141,7 +142,7 @@ def _main(argv: Sequence[str] | None) -> int:
             "python -m app --train                             # train a model from the page",
             "python -m app runs/photos/model --host 0.0.0.0 --auth NAME:PASSWORD",
         ),
-    ).parse(PageSettings, argv)
+    )
     console.log_to_terminal()
     keep_memory_on_cpu(options.device)
     auth = [_name_and_password(pair) for pair in options.auth]

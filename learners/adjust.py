@@ -11,7 +11,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.options import Checked, option, positional
 from learners.cli import console, result
 from learners.cli.commands import KEEP_KNOWN, MODEL, THRESHOLD, overwriting
-from learners.cli.flags import command_parser
+from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
     from learners.model.bundle import Bundle
@@ -51,19 +51,20 @@ class AdjustSettings(Checked):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0."""
-    settings = command_parser(
+    settings = read_call(
+        AdjustSettings,
+        argv,
         "learners.adjust",
         "Choose between answering and refusing, without training. Prints how many held-out files the model answers "
         "under stricter and looser rules, and how many answers are right; with --out writes a copy of the model with "
         "another rule. The copy has the same network and needs no data. Exit status: 0; 2 for a wrong call.",
-        AdjustSettings,
         usage="MODEL",
         examples=(
             "python -m learners.adjust runs/photos/model",
             "python -m learners.adjust runs/photos/model --keep-known 0.9 --out adjusted/",
             "python -m learners.adjust runs/photos/model --threshold 0.8 --out adjusted/",
         ),
-    ).parse(AdjustSettings, argv)
+    )
     chosen = settings.rule
 
     console.log_to_terminal()

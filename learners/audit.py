@@ -13,7 +13,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.options import option, positional
 from learners.cli import console, result
 from learners.cli.commands import PoolSettings
-from learners.cli.flags import command_parser
+from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
     from learners.active.auditing import AuditLabels
@@ -54,20 +54,21 @@ class AuditSettings(PoolSettings):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files or rows could not be used."""
-    settings = command_parser(
+    settings = read_call(
+        AuditSettings,
+        argv,
         "learners.audit",
         "Estimate how often a model is right on your own unlabelled files. First draw the files that tell most about "
         "it, by stratified sampling, and label them in the table, or on the page by app --label. Then give the table as "
         "--labels: it prints the accuracy with 95 % limits, and --out writes a model fitted to the site. Exit status: 0; 3 if some "
         "files or rows could not be used (they are listed); 2 for a wrong call.",
-        AuditSettings,
         usage="MODEL PATH... | MODEL --labels TABLE",
         examples=(
             "python -m learners.audit runs/photos/model new/ --n 50 --out audit.csv",
             "python -m learners.audit runs/photos/model --labels audit.csv",
             "python -m learners.audit runs/photos/model --labels audit.csv --out site-model/",
         ),
-    ).parse(AuditSettings, argv)
+    )
 
     console.start(settings)
     from learners.model.hub import model_folder

@@ -11,18 +11,19 @@ from datasets.core.errors import counted
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
 from learners.cli.commands import EvaluateSettings
-from learners.cli.flags import command_parser
+from learners.cli.flags import read_call
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    settings = command_parser(
+    settings = read_call(
+        EvaluateSettings,
+        argv,
         "learners.evaluate",
         "Measure a model on labelled files that it was not trained on: accuracy, calibration, and how many files of "
         "unknown classes it refuses. Writes a report and a table of predictions. With --no-labels it estimates "
         "the accuracy. "
         "Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
-        EvaluateSettings,
         usage="MODEL --data SOURCE",
         examples=(
             "python -m learners.evaluate runs/photos/model --data other-site/ --out report",
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "python -m learners.evaluate runs/photos/model --data unlabelled/ --no-labels",
         ),
         files=True,
-    ).parse(EvaluateSettings, argv)
+    )
 
     console.log_to_terminal()
     keep_memory_on_cpu(settings.device)

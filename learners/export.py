@@ -12,7 +12,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.options import Checked, option, positional
 from learners.cli import console
 from learners.cli.commands import MODEL
-from learners.cli.flags import command_parser
+from learners.cli.flags import read_call
 
 log = logging.getLogger(__name__)
 
@@ -30,19 +30,20 @@ class ExportSettings(Checked):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0."""
-    settings = command_parser(
+    settings = read_call(
+        ExportSettings,
+        argv,
         "learners.export",
         "Export a model as one ONNX file that includes normalisation and temperature scaling. Input: uint8 "
         "pixels [n, 3, height, width]. Outputs: calibrated probabilities, logits and features. The file is "
         "written only if it agrees with the model. Exit status: 0; 2 for a wrong call or a model that cannot "
         "be exported.",
-        ExportSettings,
         usage="MODEL",
         examples=(
             "python -m learners.export runs/photos/model",
             "python -m learners.export runs/photos/model --out photos.onnx --overwrite",
         ),
-    ).parse(ExportSettings, argv)
+    )
 
     console.log_to_terminal()
     from learners.model.bundle import load_bundle

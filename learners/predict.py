@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from learners.cli import console
 from learners.cli.commands import PredictSettings
-from learners.cli.flags import command_parser
+from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
     from learners.model.bundle import Bundle
@@ -25,13 +25,14 @@ USUAL = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    settings = command_parser(
+    settings = read_call(
+        PredictSettings,
+        argv,
         "learners.predict",
         "Predict the class of each file, or unknown with a reason: ambiguous (the probability is too low), unusual "
         "(the overall score is too low) or out of distribution (too far from the training data). Writes one row per file to standard "
         "output and messages to standard error. Exit status: 0; 3 if some files could not be used (they are "
         "listed) or do not contain the time --at; 2 for a wrong call.",
-        PredictSettings,
         usual=USUAL,
         usage="MODEL PATH...",
         examples=(
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "python -m learners.predict runs/glitches/model H1.hdf5 --at 1126259462.4",
             "python -m learners.predict runs/glitches/model frames/ --events --out events.csv",
         ),
-    ).parse(PredictSettings, argv)
+    )
 
     console.start(settings)
     if settings.out is None:

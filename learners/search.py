@@ -18,7 +18,7 @@ from datasets.kinds.base import KINDS
 from datasets.kinds.finding import some_files
 from learners.cli import console
 from learners.cli.commands import MOMENT, PoolSettings, overwriting
-from learners.cli.flags import command_parser
+from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
     from learners.active.embeddings import Embeddings, Match
@@ -63,19 +63,20 @@ class SearchSettings(PoolSettings):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    settings = command_parser(
+    settings = read_call(
+        SearchSettings,
+        argv,
         "learners.search",
         "List the files, or windows of long recordings, that are most similar to an example, by the cosine "
         "similarity of the model's features. Exit status: 0; 3 if some files could not be used (they are "
         "listed); 2 for a wrong call.",
-        SearchSettings,
         usage="MODEL EXAMPLE [PATH...]",
         examples=(
             "python -m learners.search runs/photos/model odd.jpg photos/ --top 10",
             "python -m learners.search runs/birds/model call.wav night/ --at 12.5 --out near.csv",
             "python -m learners.search runs/photos/model odd.jpg photos/ --embeddings photos.parquet",
         ),
-    ).parse(SearchSettings, argv)
+    )
 
     console.start(settings)
     from learners.active.embeddings import Embeddings

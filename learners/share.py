@@ -10,7 +10,7 @@ from pathlib import Path
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Checked, option, positional
 from learners.cli import console
-from learners.cli.flags import command_parser
+from learners.cli.flags import read_call
 
 
 @dataclass(kw_only=True)
@@ -25,14 +25,15 @@ class ShareSettings(Checked):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 if an existing repository was not replaced."""
-    options = command_parser(
+    options = read_call(
+        ShareSettings,
+        argv,
         "learners.share",
         "Share a model without its data. USER/NAME uploads the model folder to the Hugging Face hub, where others "
         "use it as hf:USER/NAME. Exit status: 0; 1 if an existing repository was not replaced; 2 for a wrong call.",
-        ShareSettings,
         usage="MODEL USER/NAME",
         examples=("python -m learners.share runs/photos/model USER/photos --private",),
-    ).parse(ShareSettings, argv)
+    )
     console.log_to_terminal()
     model, to = options.model, options.to
     from learners.model.hub import publish

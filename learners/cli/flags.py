@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from datasets.core.options import as_yaml, flag
+from datasets.core.options import Checked, as_yaml, flag
 from datasets.core.parser import AtOnce, Parser
 from datasets.items.settings import SignalSettings
 from learners.cli.console import be_quiet, be_verbose
 from learners.cli.settings import AugmentSettings, NetworkSettings, Settings, TrainSettings
+
+T = TypeVar("T", bound=Checked)
 
 PRESETS = Path(__file__).parents[1] / "presets"
 #: Settings that a model keeps, whose flags other commands do not have.
@@ -31,19 +33,24 @@ EXAMPLES = (
 )
 
 
-def command_parser(command: str, about: str, *sections: type, **more: Any) -> Parser:
-    """A parser with ``--quiet`` and ``--verbose``; the arguments are those of `Parser`."""
-    parser = Parser(command, about, *sections, **{"elsewhere": _of_model, **more})
-    quiet = "Print only results, warnings and errors; show no progress bars."
-    parser.add_argument("--quiet", action=AtOnce, do=be_quiet, help=quiet)
-    verbose = "Also print the details that otherwise go only to a run's log.txt."
-    parser.add_argument("--verbose", action=AtOnce, do=be_verbose, help=verbose)
-    return parser
+def read_call(
+    settings: type[T], argv: Sequence[str] | None, command: str, about: str, **more: Any
+) -> T:
+    """The settings of a call of a command on a model; the other arguments are those of `Parser`.
+
+    A wrong call ends the program with exit status 2 and a message.
+
+    Raises
+    ------
+    SecondhandError : as `Parser.parse`.
+    """
+    parser = Parser(command, about, settings, elsewhere=_of_model, **more)
+    return _with_messages(parser).parse(settings, argv)
 
 
 def finetune_parser() -> Parser:
     """The parser of fine-tuning, with a group of flags for each section of `Settings`."""
-    return command_parser(
+    parser = Parser(
         "learners.finetune",
         "Fine-tune a pretrained network on labelled pictures, sounds or strain. Writes a run folder with the "
         "model, a report, and the predictions for the files that were not trained on.",
@@ -54,6 +61,7 @@ def finetune_parser() -> Parser:
         files=True,
         presets=PRESETS,
     )
+    return _with_messages(parser)
 
 
 def parse(argv: Sequence[str] | None) -> Settings:
@@ -64,6 +72,15 @@ def parse(argv: Sequence[str] | None) -> Settings:
 def dump(settings: Settings) -> str:
     """The settings as YAML that ``--config`` reads back."""
     return as_yaml({name: value for name, value in settings.flat().items() if name != "resume"})
+
+
+def _with_messages(parser: Parser) -> Parser:
+    """The parser with ``--quiet`` and ``--verbose``."""
+    text = "Print only results, warnings and errors; show no progress bars."
+    parser.add_argument("--quiet", action=AtOnce, do=be_quiet, help=text)
+    text = "Also print the details that otherwise go only to a run's log.txt."
+    parser.add_argument("--verbose", action=AtOnce, do=be_verbose, help=text)
+    return parser
 
 
 def _of_model(word: str) -> str:

@@ -35,9 +35,10 @@ def resolve(
 ) -> Settings:
     """The settings of a run: those that the user chose, and for the others what follows from what is known.
 
-    A run calls it three times, each time with what it ``asked`` for: to read the data with the splits of its origin, to
-    build the network that suits the data, and for the machine that trains this network. The settings of a resumed run
-    were resolved when it began.
+    It is a pure function of its arguments. A run asks it again as it comes to know more: to read the data with the
+    splits of its origin; with the data, to compare backbones; with the best of these, to build the network; and with
+    the network, for the precision that suits it on this machine. The last answer is the run's. The settings of a
+    resumed run were resolved when it began.
 
     Parameters
     ----------
