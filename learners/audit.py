@@ -142,7 +142,7 @@ def _estimate(settings: AuditSettings, table: Path) -> int:
         check_replaceable(settings.out, overwrite=settings.overwrite, mark="config.json")
     bundle = load_bundle(settings.model, network=False)
     audit = read_audit(table, settings.model)
-    labels = labels_of(audit, bundle.classes, bundle.decider.ancestors)
+    labels = labels_of(audit, bundle.classes, bundle.rule.ancestors)
     files, count = sum(s.files for s in labels.strata), len(labels.right)
     answered = sum(s.files for s in labels.strata if s.answered)
     estimates = accuracies(labels.strata)
@@ -241,12 +241,13 @@ def _refit(settings: AuditSettings, out: Path, labels: AuditLabels) -> int:
 
     import numpy as np
 
-    from learners.files.checked import jsonable
+    from learners.files.jsonable import jsonable
     from learners.inference.predictions import stack_outputs
     from learners.inference.predictor import Predictor
-    from learners.model.bundle import load_bundle, save_with_confidence
-    from learners.uncertainty.arrays import Outputs
-    from learners.uncertainty.refitting import CERTAIN, refitted
+    from learners.model.bundle import load_bundle, save_with_rule
+    from learners.rule.arrays import Outputs
+    from learners.rule.refitting import CERTAIN, refitted
+    from learners.rule.rule import Rule
 
     bundle = load_bundle(settings.model)
     predictor = Predictor(bundle, device=settings.device, engine=settings.engine)
@@ -262,24 +263,28 @@ def _refit(settings: AuditSettings, out: Path, labels: AuditLabels) -> int:
     logits, features = stack_outputs([detailed[n] for n in usable])
     numbers = {name: i for i, name in enumerate(bundle.classes)}
     truths = [numbers.get(labels.table.rows[n]["label"], -1) for n in usable]
-    gate = bundle.decider.threshold_gate.threshold
-    target = gate.target if isfinite(gate.target) else TARGET
-    confidence = refitted(
-        bundle.decider,
+    before = bundle.rule
+    assert isinstance(before, Rule)  # others are not audited
+    target = before.threshold.target if isfinite(before.threshold.target) else TARGET
+    rule = refitted(
+        before,
         Outputs(logits.astype(np.float64), np.array(truths, np.int64), features),
         labels.weights[usable],
         target=target,
         paths=[parts[n].path for n in usable],
     )
-    threshold, before = confidence.threshold_gate.threshold, bundle.decider.calibrator.temperature
+    threshold, temperatures = (
+        rule.threshold,
+        [one.calibrator.temperature.value for one in (before, rule)],
+    )
     files = sum(s.files for s in labels.strata)
     protocol = f"{len(usable)} labelled files of a site, drawn from {files}"
     value, *limits = _of_known(labels)
-    save_with_confidence(
+    save_with_rule(
         bundle,
         Path(settings.model),
         out,
-        confidence,
+        rule,
         note="temperature and threshold fitted to a site",
         protocol=protocol,
         headline="",
@@ -301,7 +306,7 @@ def _refit(settings: AuditSettings, out: Path, labels: AuditLabels) -> int:
         f"{100 * CERTAIN:.0f} % by these labels and the model's probabilities."
     )
     print(
-        f"Temperature: {before.value:.2f} before, {confidence.calibrator.temperature.value:.2f} here.\n"
+        f"Temperature: {temperatures[0]:.2f} before, {temperatures[1]:.2f} here.\n"
         f"Threshold: {threshold.value:.3g}, {reached} It answers about {100 * threshold.coverage:.0f} % of these files.\n"
         f"Model for this site:  {out}"
     )

@@ -34,8 +34,7 @@ class RecordingCall(RecordedCall):
         return {"allow_truncated": self.settings.allow_truncated or in_windows}
 
     def merge(self, predictor: Predictor) -> Merge:
-        exclusive = predictor.confidence.exclusive
-        events = events_of_call(self.settings, exclusive, self.top, "recording")
+        events = events_of_call(self.settings, predictor.rule, self.top, "recording")
         return events or super().merge(predictor)
 
 

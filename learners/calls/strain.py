@@ -47,8 +47,7 @@ class StrainCall(FileCall):
         return {"recentre": self.settings.recentre}
 
     def merge(self, predictor: Predictor) -> Merge:
-        exclusive = predictor.confidence.exclusive
-        events = events_of_call(self.settings, exclusive, self.top, "")
+        events = events_of_call(self.settings, predictor.rule, self.top, "")
         return events or super().merge(predictor)
 
     def files(self, skipped: Counter[str]) -> Iterator[str]:

@@ -11,15 +11,15 @@ from typing import Any
 from datasets.core.errors import SecondhandError, counted
 from datasets.core.options import flag
 from datasets.core.part import Part
-from datasets.items.labels import UNKNOWN, names_of
+from datasets.items.labels import UNKNOWN, split_labels
 from learners.inference.predictions import (
     NAN,
     Prediction,
-    merge_label_probabilities,
     merge_probabilities,
 )
 from learners.predictions.rows import Merge, refusals, with_full_span
-from learners.uncertainty.gates import Why
+from learners.rule.base import AnyRule
+from learners.rule.reasons import Why
 
 #: Flags of calls whose files are cut into windows.
 FLAGS = ("windows", "events", "gap", "min_length", "at")
@@ -38,9 +38,9 @@ class Events(Merge):
 
     Attributes
     ----------
+    rule : that of the windows, which merges their probabilities. Each of several labels has events of its own.
     gap : longest interruption of an event, in seconds.
     min_length : shortest event, in seconds.
-    exclusive : one class per window; else multi-label, with separate events per label.
     windows : number of windows by reason; `Why.ACCEPTED` for accepted windows.
     recordings : number of readable recordings, by number of events.
     labels : number of events by class.
@@ -50,9 +50,9 @@ class Events(Merge):
     """
 
     unused = ("offset",)  # from the moment that was asked for, which a merged row has not
+    rule: AnyRule
     gap: float = 0.0
     min_length: float = 0.0
-    exclusive: bool = True
     windows: Counter[Why] = field(default_factory=Counter)
     recordings: Counter[int] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class Events(Merge):
         for n, window in enumerate(windows):
             if window.label == UNKNOWN:
                 continue
-            for name in [window.label] if self.exclusive else names_of(window.label):
+            for name in split_labels(window.label):
                 if all(name != listed for listed, _ in window.top):
                     continue  # a group of classes, which is no event
                 run = last.get(name)
@@ -121,8 +121,7 @@ class Events(Merge):
         self, name: str, windows: Sequence[Prediction], start: float, end: float
     ) -> Prediction:
         surest = max(windows, key=lambda window: dict(window.top)[name])
-        merge = merge_probabilities if self.exclusive else merge_label_probabilities
-        top = merge(windows)
+        top = merge_probabilities(windows, self.rule)
         named = surest._replace(
             label=name, best=name, probability=dict(top)[name], top=top[: self.top], offset=NAN
         )
@@ -134,7 +133,7 @@ class Events(Merge):
         return named._replace(part=Part(surest.path, start, end, at))
 
 
-def events_of_call(settings: Any, exclusive: bool, top: int, unit: str) -> Events | None:
+def events_of_call(settings: Any, rule: AnyRule, top: int, unit: str) -> Events | None:
     """How a call merges windows into events; None if it does not.
 
     Raises
@@ -144,7 +143,7 @@ def events_of_call(settings: Any, exclusive: bool, top: int, unit: str) -> Event
     check_seconds(settings)
     if not settings.events:
         return None
-    return Events(settings.gap or 0.0, settings.min_length, exclusive, unit=unit, top=top)
+    return Events(rule, settings.gap or 0.0, settings.min_length, unit=unit, top=top)
 
 
 def check_seconds(settings: Any) -> None:

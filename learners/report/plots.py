@@ -18,7 +18,7 @@ import pandas as pd
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from learners.uncertainty.scores.base import normalise
+from learners.rule.scores.base import normalise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,8 +128,7 @@ def _kept_step(
     """Number of the row, from 1, of the kept epoch, and the figures that the kept weights reached."""
     if kept is None or "phase" not in epochs:
         return None, {}
-    phase = "unfrozen" if str(kept["phase"]).endswith("way") else kept["phase"]
-    rows = np.flatnonzero(epochs["phase"].eq(phase) & epochs["epoch"].eq(kept["epoch"]))
+    rows = np.flatnonzero(epochs["phase"].eq(kept["phase"]) & epochs["epoch"].eq(kept["epoch"]))
     return (int(rows[0]) + 1, dict(kept["reached"])) if len(rows) else (None, {})
 
 
@@ -279,8 +278,9 @@ def histogram(bins: dict[str, Any], score: str, floor: float | None = None) -> M
         axes.set(
             xlabel=f"score ({score}): higher is more like a known class", ylabel="fraction of files"
         )
-        if floor is not None and edges[0] < floor < edges[-1]:
-            axes.axvline(floor, color=INK, linestyle="--", linewidth=1, label="refused to the left")
+        limit = np.inf if floor is None else floor
+        if edges[0] < limit < edges[-1]:
+            axes.axvline(limit, color=INK, linestyle="--", linewidth=1, label="refused to the left")
         if axes.patches:
             axes.set_ylim(top=1.45 * axes.get_ylim()[1])  # room for the legend
             axes.legend(loc="upper left")

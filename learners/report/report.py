@@ -19,7 +19,7 @@ from datasets.items import describe
 from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.files.names import (
     PathShortener,
     data_name,
@@ -121,7 +121,7 @@ def write_report(
         "title": f"{done} on {data_name(table.source)} (backbone {bundle.spec.backbone})",
         "protocol": table.protocol,
         "note": table.note,
-        "notices": [*notices, *bundle.decider.notes, *content.notices],
+        "notices": [*notices, *bundle.rule.notes, *content.notices],
         "checks": checks,
         **content.figures,
         "history": [] if epochs is None else epochs.to_dict("records"),

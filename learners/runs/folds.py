@@ -30,7 +30,7 @@ from datasets.items.rehearsal import check_splits, folds_of
 from datasets.items.splits import fold_names
 from learners.cli.flags import dump
 from learners.cli.settings import FREE, Settings
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.files.lock import locked
 from learners.model.bundle import load_bundle
 from learners.report.report import folds_page
@@ -46,7 +46,7 @@ from learners.runs.folder import (
 )
 from learners.runs.resolve import resolve
 from learners.runs.warm_start import inherited, start_from
-from learners.tasks.choose import choose_task
+from learners.tasks.choose import check_task
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def cross_validate(
     """
     asked, origin = start_from(asked, network=False)
     settings = resolve(asked, inherited(asked, origin))
-    choose_task(settings.data, origin).check(settings)
+    check_task(settings, origin)
     items, protocol = _plan(settings)
     names = fold_names(items["fold"][items["fold"].ne("")])
     folder = settings.run.out or Path.cwd() / "runs" / f"{run_name(settings.data.sources)}-cv"

@@ -78,7 +78,7 @@ def inherited(asked: Settings, origin: Bundle | None) -> dict[str, Any]:
             f"--from {folder} cannot be combined with {', '.join(contradictions)}. The network, the "
             "spectrogram settings and the splits are those of the model. Leave these flags out, or train without --from"
         )
-    if origin.decider.calibrator.background and asked.data.background is None:
+    if origin.rule.calibrator.background and asked.data.background is None:
         if (file := background_file(folder)).is_file():
             settings["background"] = str(file)
         else:

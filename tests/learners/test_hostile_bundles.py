@@ -208,7 +208,7 @@ from pathlib import Path
 from learners.model.bundle import CONFIG, REFERENCE, WEIGHTS
 from learners.inference.predictor import Predictor
 import timm, torchvision, datasets.audio.settings, learners.backbones.building
-from learners.uncertainty.scores.base import SCORES
+from learners.rule.scores.base import SCORES
 from datasets.kinds.base import KINDS
 from tests import fuzzing
 len(SCORES), len(KINDS)  # look for those of packages on the path, once in a process

@@ -24,7 +24,7 @@ from datasets.core.part import PART_COLUMNS, Part
 from learners.evaluation.figures import CHOSE, score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rules import operating_points
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.inference.gradcam import NO_MAP
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
@@ -309,9 +309,7 @@ def test_a_run_is_not_green_where_so_few_files_cannot_tell(low, colour):
     assert ("50 to 99 %" in result.message) == (colour == "amber")
 
 
-@pytest.mark.parametrize(
-    ("phase", "position"), [("frozen", 1), ("50 % of the way", 3), (None, None)]
-)
+@pytest.mark.parametrize(("phase", "position"), [("frozen", 1), ("unfrozen", 3), (None, None)])
 def test_the_kept_weights_are_marked_on_the_curves(history, phase, position):
     epochs = pd.read_csv(history)
     metrics = {"valid_loss": 0.6, "accuracy": 0.9}
@@ -337,7 +335,7 @@ def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch
     bundle = make_bundle(size=64)
     bundle.provenance = {"data": str(root), "command": command, "note": f"noise of {home}/x/a.hdf5"}
     evaluation = make_evaluation(bundle, paths=paths)
-    evaluation.features[0] = bundle.decider.distance.reference[7] * 5
+    evaluation.features[0] = bundle.rule.distance.reference[7] * 5
     silent = evaluation.predictions.index[evaluation.predictions["best"].eq("")][0]
     evaluation.predictions.loc[silent, "reason"] = f"bad file: {paths[silent]}: cut short"
     table = make_table(evaluation, source=str(root))
@@ -401,7 +399,7 @@ def test_an_evaluation_has_its_command_and_no_curves(tmp_path, photos):
 def test_a_copy_of_a_training_file_is_a_notice(tmp_path, photos):
     bundle = make_bundle()
     evaluation = make_evaluation(bundle, paths=photos)
-    evaluation.features[7] = bundle.decider.distance.reference[11]
+    evaluation.features[7] = bundle.rule.distance.reference[11]
     page, figures = written(tmp_path, bundle, evaluation)
     assert figures["copies_of_training_items"] == [photos[7].name]
     assert "1 of 141 files are copies of training files" in figures["notices"][-1]
