@@ -1,4 +1,16 @@
-"""``python -m learners.finetune --data FOLDER``: a fine-tuned model, its report and its predictions."""
+"""python -m learners.finetune --data SOURCE [SOURCE...] [flags]
+
+Fine-tune a pretrained network on labelled pictures, sounds or strain. Writes a run folder with the model, a report, and
+the predictions for the files that were not trained on.
+
+examples:
+  python -m learners.finetune --data demo:digits --epochs 1     # a demo without a download
+  python -m learners.finetune --data photos/ --unknown others/  # photos/CLASS/FILE
+  python -m learners.finetune --data items.csv --group-by '^([^_]+)' --out runs/site-wise
+  python -m learners.finetune --data photos/ --target-accuracy 0.98 --preset best
+  python -m learners.finetune --from runs/photos/model --data corrected.csv
+  python -m learners.finetune --resume runs/photos
+"""
 
 from __future__ import annotations
 
@@ -44,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (sys.argv[1:] if argv is None else argv):
         print(installed_commands(FIRST), file=sys.stderr)
         return 2
-    settings = parse(argv)
+    settings = parse(argv, __doc__)
     console.log_to_terminal()
     if (folder := settings.run.resume) is not None:
         from learners.runs.folder import is_finished, settings_of

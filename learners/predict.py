@@ -1,4 +1,18 @@
-"""``python -m learners.predict MODEL PATH...``: one prediction per file, on standard output."""
+"""python -m learners.predict MODEL PATH... [flags]
+
+Predict the class of each file, or unknown with a reason: ambiguous (the probability is too low), unusual (the
+overall score is too low) or out of distribution (too far from the training data). Writes one row per file to
+standard output and messages to standard error. Exit status: 0; 3 if some files could not be used (they are listed)
+or do not contain the time --at; 2 for a wrong call.
+
+examples:
+  python -m learners.predict runs/photos/model new/            # a table on the terminal
+  python -m learners.predict runs/photos/model new/ --out predictions.csv
+  python -m learners.predict runs/animals/model camera/detections.json --windows --out boxes.csv
+  python -m learners.predict runs/birds/model night.wav --events --format raven --out night.txt
+  python -m learners.predict runs/glitches/model H1.hdf5 --at 1126259462.4
+  python -m learners.predict runs/glitches/model frames/ --events --out events.csv
+"""
 
 from __future__ import annotations
 
@@ -25,25 +39,7 @@ USUAL = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    settings = read_call(
-        PredictSettings,
-        argv,
-        "learners.predict",
-        "Predict the class of each file, or unknown with a reason: ambiguous (the probability is too low), unusual "
-        "(the overall score is too low) or out of distribution (too far from the training data). Writes one row per file to standard "
-        "output and messages to standard error. Exit status: 0; 3 if some files could not be used (they are "
-        "listed) or do not contain the time --at; 2 for a wrong call.",
-        usual=USUAL,
-        usage="MODEL PATH...",
-        examples=(
-            "python -m learners.predict runs/photos/model new/            # a table on the terminal",
-            "python -m learners.predict runs/photos/model new/ --out predictions.csv",
-            "python -m learners.predict runs/animals/model camera/detections.json --windows --out boxes.csv",
-            "python -m learners.predict runs/birds/model night.wav --events --format raven --out night.txt",
-            "python -m learners.predict runs/glitches/model H1.hdf5 --at 1126259462.4",
-            "python -m learners.predict runs/glitches/model frames/ --events --out events.csv",
-        ),
-    )
+    settings = read_call(PredictSettings, argv, __doc__, usual=USUAL)
 
     console.start(settings)
     if settings.out is None:

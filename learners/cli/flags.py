@@ -22,20 +22,9 @@ USUAL = (
     "config", "preset", "data", "from", "unknown", "group_by", "cv", "backbone", "size", "epochs",
     "target_accuracy", "tta", "seeds", "out", "overwrite", "resume",
 )  # fmt: skip
-#: Ends the help of fine-tuning.
-EXAMPLES = (
-    "python -m learners.finetune --data demo:digits --epochs 1     # a demo without a download",
-    "python -m learners.finetune --data photos/ --unknown others/  # photos/CLASS/FILE",
-    "python -m learners.finetune --data items.csv --group-by '^([^_]+)' --out runs/site-wise",
-    "python -m learners.finetune --data photos/ --target-accuracy 0.98 --preset best",
-    "python -m learners.finetune --from runs/photos/model --data corrected.csv",
-    "python -m learners.finetune --resume runs/photos",
-)
 
 
-def read_call(
-    settings: type[T], argv: Sequence[str] | None, command: str, about: str, **more: Any
-) -> T:
+def read_call(settings: type[T], argv: Sequence[str] | None, text: str | None, **more: Any) -> T:
     """The settings of a call of a command on a model; the other arguments are those of `Parser`.
 
     A wrong call ends the program with exit status 2 and a message.
@@ -44,29 +33,18 @@ def read_call(
     ------
     SecondhandError : as `Parser.parse`.
     """
-    parser = Parser(command, about, settings, elsewhere=_of_model, **more)
-    return _with_messages(parser).parse(settings, argv)
+    return _with_messages(Parser(text, settings, elsewhere=_of_model, **more)).parse(settings, argv)
 
 
-def finetune_parser() -> Parser:
-    """The parser of fine-tuning, with a group of flags for each section of `Settings`."""
-    parser = Parser(
-        "learners.finetune",
-        "Fine-tune a pretrained network on labelled pictures, sounds or strain. Writes a run folder with the "
-        "model, a report, and the predictions for the files that were not trained on.",
-        *map(type, Settings().sections.values()),
-        usual=USUAL,
-        usage="--data SOURCE [SOURCE...]",
-        examples=EXAMPLES,
-        files=True,
-        presets=PRESETS,
-    )
-    return _with_messages(parser)
+def finetune_parser(text: str | None = None) -> Parser:
+    """The parser of fine-tuning, with a group of flags for each section of `Settings`; ``text`` as for `Parser`."""
+    sections = map(type, Settings().sections.values())
+    return _with_messages(Parser(text, *sections, usual=USUAL, files=True, presets=PRESETS))
 
 
-def parse(argv: Sequence[str] | None) -> Settings:
+def parse(argv: Sequence[str] | None, text: str | None = None) -> Settings:
     """The settings of a call of fine-tuning, with whole paths. A wrong call ends with exit status 2 and a message."""
-    return Settings().but(**finetune_parser().chosen(argv)).whole()
+    return Settings().but(**finetune_parser(text).chosen(argv)).whole()
 
 
 def dump(settings: Settings) -> str:
