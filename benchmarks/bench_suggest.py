@@ -64,7 +64,7 @@ class Set:
             NetworkSpec(words.backbone, len(names), words.size), pretrained=not words.small
         )
         bundle = Bundle(
-            network=network.eval(), spec=spec, classes=list(names), overlap=0.0,
+            built=network.eval(), spec=spec, classes=list(names), overlap=0.0,
             preprocessing=replace(
                 preprocessing, resize="crop" if spectrogram is None else "squash"
             ),

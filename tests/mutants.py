@@ -434,7 +434,7 @@ def write_models(folder: Path) -> None:
             Outputs(trained, trained.argmax(1), reference),
         )
         bundle = Bundle(
-            network=network.eval(),
+            built=network.eval(),
             spec=built,
             classes=["cat", "dog", "Vögel, groß"],
             preprocessing=preprocessing,

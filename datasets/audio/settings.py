@@ -6,19 +6,20 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import DTypeLike, NDArray
 
 from datasets.audio import decode, harmonic, mel
 from datasets.audio.decode import RATES, ULTRASOUND
+from datasets.core.checked import one_of
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 from datasets.spectrograms.settings import (
     COLOUR_MAPS,
     SpectrogramSettings,
-    check_types,
     check_values,
     most_common_rate,
     sample_evenly,
@@ -31,6 +32,8 @@ QUIETEST_PEAK = -50.0  # dBFS; a clip with a lower peak is rendered as if it had
 CLIP_RANGE = 60.0  # dB below the clip's peak that are shown
 LEAST_OFFSET = 1e-6  # -120 dBFS; a smaller one is never visible
 LOUDEST_PCEN = 4.0  # rendered white: an onset of 25 dB
+
+Side = Annotated[int, Meta(ge=16, le=2048)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,28 +73,27 @@ class MelSettings(SpectrogramSettings):
 
     kind: ClassVar[str] = "sound"
 
-    rate: int = 44_100
-    window: float = 5.0
-    n_fft: int = 0
-    hop: int = 0
-    n_mels: int = 128
-    fmin: float = 20.0
-    fmax: float = 0.0
-    level: str = "clip"
-    range_db: float = 80.0
-    colour: str = "grey"
-    size: tuple[int, int] = (224, 224)
-    scale: str = "slaney"
-    bins_per_octave: int = 24
+    rate: Annotated[int, Meta(ge=RATES[0], le=RATES[1])] = 44_100
+    window: Annotated[float, Meta(ge=0.01, le=600)] = 5.0
+    n_fft: Annotated[int, Meta(ge=0, le=65_536)] = 0
+    hop: Annotated[int, Meta(ge=0)] = 0
+    n_mels: Annotated[int, Meta(ge=8, le=1024)] = 128
+    fmin: Annotated[float, Meta(ge=0)] = 20.0
+    fmax: Annotated[float, Meta(ge=0)] = 0.0
+    level: Annotated[str, one_of(*LEVELS)] = "clip"
+    range_db: Annotated[float, Meta(ge=10, le=200)] = 80.0
+    colour: Annotated[str, one_of("grey", "windows", *COLOUR_MAPS)] = "grey"
+    size: tuple[Side, Side] = (224, 224)
+    scale: Annotated[str, one_of("slaney", "kaldi", "cqt")] = "slaney"
+    bins_per_octave: Annotated[int, Meta(ge=6, le=96)] = 24
 
     def __post_init__(self) -> None:
-        check_types(self)
-        if RATES[0] <= self.rate <= RATES[1]:
-            set_field = object.__setattr__  # the dataclass is frozen
-            set_field(self, "n_fft", self.n_fft or mel.fast_even(2048 * self.rate / 44_100))
-            set_field(self, "hop", self.hop or max(round(512 * self.rate / 44_100), 1))
-            highest = self.rate / 2 if self.rate > ULTRASOUND else min(16_000.0, self.rate / 2)
-            set_field(self, "fmax", self.fmax or highest)
+        super().__post_init__()
+        set_field = object.__setattr__  # the dataclass is frozen
+        set_field(self, "n_fft", self.n_fft or mel.fast_even(2048 * self.rate / 44_100))
+        set_field(self, "hop", self.hop or max(round(512 * self.rate / 44_100), 1))
+        highest = self.rate / 2 if self.rate > ULTRASOUND else min(16_000.0, self.rate / 2)
+        set_field(self, "fmax", self.fmax or highest)
         is_plain = self.level != "pcen" and self.colour != "windows"
         fits_scale = self.scale == "slaney" or (
             is_plain and (self.scale == "cqt" or self.rate * self.window >= self.n_fft)
@@ -100,21 +102,10 @@ class MelSettings(SpectrogramSettings):
         check_values(
             self,
             ranges={
-                "rate": RATES,
-                "window": (0.01, 600),
                 "n_fft": (16, 65_536),
                 "hop": (1, self.n_fft),
-                "n_mels": (8, 1024),
                 "fmin": (lowest, self.rate / 2),
                 "fmax": (self.fmin, self.rate / 2),
-                "bins_per_octave": (6, 96),
-                "range_db": (10, 200),
-                "size": (16, 2048),
-            },
-            choices={
-                "level": LEVELS,
-                "colour": ("grey", "windows", *COLOUR_MAPS),
-                "scale": ("slaney", "kaldi", "cqt"),
             },
             rules={
                 "n_fft": (self.n_fft % 2 == 0, "even"),
@@ -122,7 +113,6 @@ class MelSettings(SpectrogramSettings):
                     self.fmin < self.fmax and (self.scale != "cqt" or 2 * self.fmin <= self.fmax),
                     "above fmin, with scale cqt by an octave",
                 ),
-                "size": (len(self.size) == 2, "height and width"),
                 "scale": (
                     fits_scale,
                     "slaney with level pcen, with colour windows, or with a window shorter than n_fft",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
+from datasets.core.checked import read_file
 from datasets.core.errors import BadFile
 
 #: Path, inside a run folder, of the recorded states of its files.
@@ -117,6 +118,13 @@ def is_same(before: FileState | None, path: str | os.PathLike[str]) -> bool:
     return now.mtime == before.mtime and now.content == before.content
 
 
+@dataclass
+class States:
+    """States of the files of a run, by path; None for a file that could not be read."""
+
+    files: dict[str, FileState | None]
+
+
 def states_of(run: Path) -> dict[str, FileState | None]:
     """Recorded states of a run's files, by path; None for a file that could not be read.
 
@@ -124,13 +132,12 @@ def states_of(run: Path) -> dict[str, FileState | None]:
 
     Raises
     ------
-    ValueError, TypeError, KeyError, OSError : the record is damaged or cannot be read.
+    BadFile, OSError : the record is damaged or cannot be read.
     """
     record = run / FILE_STATES
     if not record.is_file():
         return {}
-    files = json.loads(record.read_text(encoding="utf-8"))["files"]
-    return {path: None if state is None else FileState(*state) for path, state in files.items()}
+    return read_file(States, record).files
 
 
 def _digest(file: BinaryIO, size: int) -> str:

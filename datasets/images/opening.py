@@ -15,13 +15,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 from PIL import Image, UnidentifiedImageError
 
-from datasets.core.errors import ALLOW_TRUNCATED, BadFile, SecondhandError, quoted
+from datasets.core.checked import check_fields, one_of
+from datasets.core.errors import ALLOW_TRUNCATED, BadFile
 from datasets.core.upstream import rle4_decoded
 from datasets.images.standalone import fit, rgb, short_side
 
@@ -52,8 +54,11 @@ _REASONS: dict[type[Exception], str] = {
     PermissionError: "is not readable: check its permissions",
     MemoryError: "does not fit into memory: scale it down",
 }
-#: Valid ranges. The values of published weights lie well inside; outside, a network's sums overflow.
-_RANGES = {"mean": (-10.0, 10.0), "std": (1e-3, 1e3)}
+
+Side = Annotated[int, Meta(ge=8, le=4096)]
+# The values of published weights lie well inside these ranges; outside, a network's sums overflow.
+Mean = Annotated[float, Meta(ge=-10, le=10)]
+Std = Annotated[float, Meta(ge=1e-3, le=1e3)]
 
 
 @dataclass(frozen=True)
@@ -76,38 +81,16 @@ class Preprocessing:
     SecondhandError : a value is invalid; all invalid ones are named.
     """
 
-    size: int = 224
-    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-    interpolation: str = "bilinear"
-    crop: float = 0.875
-    resize: str = "crop"
-    width: int | None = None
+    size: Side = 224
+    mean: tuple[Mean, Mean, Mean] = (0.485, 0.456, 0.406)
+    std: tuple[Std, Std, Std] = (0.229, 0.224, 0.225)
+    interpolation: Annotated[str, one_of(*_RESAMPLING)] = "bilinear"
+    crop: Annotated[float, Meta(ge=0.01, le=1)] = 0.875
+    resize: Annotated[str, one_of(*RESIZE)] = "crop"
+    width: Side | None = None
 
     def __post_init__(self) -> None:
-        problems = []
-        if not (type(self.size) is int and 8 <= self.size <= 4096):
-            problems.append(f"size {quoted(self.size)} (must be a whole number from 8 to 4096)")
-        if self.width is not None and not (type(self.width) is int and 8 <= self.width <= 4096):
-            problems.append(f"width {quoted(self.width)} (must be a whole number from 8 to 4096)")
-        if not (type(self.interpolation) is str and self.interpolation in _RESAMPLING):
-            problems.append(
-                f"interpolation {quoted(self.interpolation)} (must be one of {', '.join(_RESAMPLING)})"
-            )
-        if type(self.crop) not in (int, float) or not 0.01 <= self.crop <= 1:
-            problems.append(f"crop {quoted(self.crop)} (must be 0.01 to 1)")
-        for name, (low, high) in _RANGES.items():
-            values = getattr(self, name)
-            if not (isinstance(values, tuple) and len(values) == 3) or not all(
-                type(value) in (int, float) and low <= value <= high for value in values
-            ):
-                problems.append(
-                    f"{name} {quoted(values)} (must be three numbers from {low:g} to {high:g})"
-                )
-        if type(self.resize) is not str or self.resize not in RESIZE:
-            problems.append(f"resize {quoted(self.resize)} (must be one of {', '.join(RESIZE)})")
-        if problems:
-            raise SecondhandError("invalid preprocessing: " + "; ".join(problems))
+        check_fields(self, "preprocessing")
 
     @property
     def resampling(self) -> Image.Resampling:

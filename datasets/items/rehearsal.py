@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import FILE_STATES, FileState, is_same, states_of
 from datasets.items.items import Items
 from datasets.items.labels import drop_small_classes
@@ -56,7 +56,7 @@ def unchanged_items(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
     rows = items_of_run(file)
     try:
         states = states_of(file.parent)
-    except (ValueError, TypeError, KeyError, OSError):
+    except (BadFile, OSError):
         states = {}
     if not states:
         log.warning(

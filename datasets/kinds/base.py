@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets import RENDERER_VERSION
+from datasets.core.checked import read_as
 from datasets.core.errors import SecondhandError
 from datasets.core.registry import Registry
 
@@ -166,17 +167,13 @@ def empty_lookup(network: str = "", width: int = 0, origin: str = "") -> Lookup:
     return make(network, width, origin)
 
 
-def spectrogram_from_dict(data: object) -> SpectrogramSettings:
+def spectrogram_from_dict(data: Mapping[str, Any]) -> SpectrogramSettings:
     """Read spectrogram settings that `SpectrogramSettings.to_dict` wrote.
 
     Raises
     ------
-    SecondhandError : another renderer version, or names or values that are no settings; all are named.
+    SecondhandError : another renderer version, or names or values that are no settings.
     """
-    if not isinstance(data, Mapping):
-        raise SecondhandError(
-            f"invalid spectrogram settings: names and values are expected, not {type(data).__name__}"
-        )
     settings = dict(data)
     name, version = settings.pop("kind", None), settings.pop("renderer", None)
     kind = KINDS.get(name) if isinstance(name, str) else None
@@ -189,11 +186,7 @@ def spectrogram_from_dict(data: object) -> SpectrogramSettings:
             f"these spectrogram settings are of renderer version {version!r}, but this program has "
             f"version {RENDERER_VERSION}: train the model again, or use the release that trained it"
         )
-    if settings.keys() != kind.options:
-        unknown = sorted(str(key) for key in settings.keys() - kind.options)
-        missing = sorted(kind.options - settings.keys())
-        raise SecondhandError(f"invalid {name} settings: unknown {unknown}, missing {missing}")
-    return kind.settings()(**settings)
+    return read_as(kind.settings(), settings, "spectrogram")
 
 
 def drawn_kinds() -> list[str]:

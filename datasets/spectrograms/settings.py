@@ -11,17 +11,17 @@ import hashlib
 import json
 import math
 import os
-import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from statistics import multimode
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datasets import RENDERER_VERSION
+from datasets.core.checked import check_fields
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 
@@ -39,6 +39,12 @@ class SpectrogramSettings:
     kind: ClassVar[str]
     size: tuple[int, int]
     colour: str
+
+    def __post_init__(self) -> None:
+        size = getattr(self, "size", None)  # settings of other packages may have none
+        if type(size) is int:
+            object.__setattr__(self, "size", (size, size))  # the dataclass is frozen
+        check_fields(self, f"{self.kind} settings")
 
     @classmethod
     def infer(cls, paths: Iterable[AnyPath], **settings: Any) -> Self:
@@ -161,36 +167,12 @@ def most_common_rate(rates: Iterable[Rate]) -> Rate:
     return min(multimode(rates))
 
 
-def check_types(spectrogram: Any) -> None:
-    """Raise SecondhandError that names all fields whose value has the wrong type.
-
-    Integers are converted to floats, lists to tuples and one number to the two sides of a square, so that
-    equal settings have equal fingerprints. Infinity and NaN are refused.
-    """
-    wrong, hints = [], get_type_hints(type(spectrogram))
-    for name in (field.name for field in fields(spectrogram)):
-        value, hint = getattr(spectrogram, name), hints[name]
-        if name == "size" and type(value) is int:
-            value = (value, value)
-        if not _is_a(hint, value):
-            wrong.append(
-                f"{name}={quoted(value)} (must be like {getattr(type(spectrogram), name)!r})"
-            )
-            continue
-        if get_origin(hint) is tuple:
-            value = tuple(get_args(hint)[0](one) for one in value)
-        object.__setattr__(spectrogram, name, float(value) if hint is float else value)
-    if wrong:
-        raise SecondhandError(f"invalid {spectrogram.kind} settings: " + "; ".join(wrong))
-
-
 def check_values(
     spectrogram: Any,
     ranges: Mapping[str, tuple[float, float]],
-    choices: Mapping[str, Collection[str]],
     rules: Mapping[str, tuple[bool, str]],
 ) -> None:
-    """Raise SecondhandError that names all fields with an invalid value, and the valid ones.
+    """Raise SecondhandError that names all fields whose value does not fit the others.
 
     Parameters
     ----------
@@ -202,9 +184,6 @@ def check_values(
         value = getattr(spectrogram, name)
         if not all(low <= one <= high for one in (value if isinstance(value, tuple) else [value])):
             wrong[name] = f"{low:g} to {high:g}"
-    for name, names in choices.items():
-        if getattr(spectrogram, name) not in names:
-            wrong[name] = f"one of {', '.join(names)}"
     for name, (holds, rule) in rules.items():
         if not holds:
             wrong.setdefault(name, rule)
@@ -213,15 +192,3 @@ def check_values(
             f"{n}={quoted(getattr(spectrogram, n))} (must be {rule})" for n, rule in wrong.items()
         )
         raise SecondhandError(f"invalid {spectrogram.kind} settings: {'; '.join(messages)}")
-
-
-def _is_a(hint: Any, value: object) -> bool:
-    if get_origin(hint) is tuple:
-        element = get_args(hint)[0]
-        listed = isinstance(value, tuple | list) and len(value) <= 16
-        return listed and all(_is_a(element, one) for one in value)  # type: ignore[attr-defined]
-    if hint is float:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        # A whole number may be larger than any float.
-        return number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
-    return type(value) is hint

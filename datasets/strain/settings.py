@@ -8,18 +8,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, inf, nan
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
+from datasets.core.checked import one_of
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 from datasets.core.processes import check_files_isolated
 from datasets.spectrograms.settings import (
     COLOUR_MAPS,
     SpectrogramSettings,
-    check_types,
     check_values,
     most_common_rate,
     sample_evenly,
@@ -39,6 +40,7 @@ LAYOUTS = {
     "one": (1.0,),
 }
 COLOURS = ("grey", *COLOUR_MAPS)
+Side = Annotated[int, Meta(ge=16, le=4096)]
 
 #: Seconds around the trigger in which the loudest tile is searched for; it chooses the Q plane.
 _SEARCH = 0.25
@@ -77,19 +79,19 @@ class QScanSettings(SpectrogramSettings):
 
     kind: ClassVar[str] = "strain"
 
-    context: float = 32.0
-    qlow: float = 4.0
-    qhigh: float = 64.0
-    fmin: float = 10.0
-    fmax: float = 0.0
-    durations: tuple[float, ...] = ()
-    layout: str = ""
-    clip: float = 25.5
-    size: tuple[int, int] = (224, 224)
-    colour: str = "magma"
+    context: Annotated[float, Meta(ge=SHORTEST_CONTEXT, le=256)] = 32.0
+    qlow: Annotated[float, Meta(ge=3.5, le=256)] = 4.0
+    qhigh: Annotated[float, Meta(ge=3.5, le=256)] = 64.0
+    fmin: Annotated[float, Meta(ge=1, le=8192)] = 10.0
+    fmax: Annotated[float, Meta(ge=0, le=32_768)] = 0.0
+    durations: Annotated[tuple[Annotated[float, Meta(ge=0.05)], ...], Meta(max_length=8)] = ()
+    layout: Annotated[str, one_of(*LAYOUTS, "")] = ""
+    clip: Annotated[float, Meta(ge=0.1, le=1e6)] = 25.5
+    size: tuple[Side, Side] = (224, 224)
+    colour: Annotated[str, one_of(*COLOURS)] = "magma"
 
     def __post_init__(self) -> None:
-        check_types(self)
+        super().__post_init__()
         if not self.layout:
             count = len(self.durations or LAYOUTS["grid"])
             layout = {4: "grid", 3: "channels", 1: "one"}.get(count, "row")
@@ -98,20 +100,15 @@ class QScanSettings(SpectrogramSettings):
             object.__setattr__(self, "durations", LAYOUTS.get(self.layout, ()))
         count = len(self.durations)
         rows, columns = self._rows_and_columns
-        fitting = tuple(-(-n // m) * m for n, m in zip(self.size, (rows, columns), strict=False))
+        fitting = tuple(-(-n // m) * m for n, m in zip(self.size, (rows, columns), strict=True))
         check_values(
             self,
             ranges={
-                "context": (SHORTEST_CONTEXT, 256),
-                "qlow": (3.5, 256),
-                "qhigh": (max(3.5, self.qlow), 256),
-                "fmin": (max(1, self.qhigh / max(self.context, 1)), 8192),  # qhigh / context
+                "qhigh": (self.qlow, 256),
+                "fmin": (self.qhigh / self.context, 8192),
                 "fmax": (2 * self.fmin if self.fmax else 0, 32_768),
                 "durations": (0.05, self.context - 2 * settling(4096)),
-                "clip": (0.1, 1e6),
-                "size": (16, 4096),
             },
-            choices={"layout": LAYOUTS, "colour": COLOURS},
             rules={
                 "durations": (
                     count == {"grid": 4, "channels": 3, "one": 1}.get(self.layout, count)
@@ -120,7 +117,7 @@ class QScanSettings(SpectrogramSettings):
                     "one, 1 to 8 for row",
                 ),
                 "size": (
-                    len(self.size) == 2 and self.size == fitting,
+                    self.size == fitting,
                     f"height and width that {rows} x {columns} Q-scans can share: {list(fitting)}",
                 ),
             },

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from datasets.core.errors import SecondhandError, quoted
+from msgspec import Meta
+
+from datasets.core.checked import check_fields, one_of
 from learners.cli.settings import MAX_MEMBERS
 
 HEADS = ("stages", "linear", "cosine")
@@ -43,40 +45,18 @@ class NetworkSpec:
     many : of several labels an item, each logit by itself: members and views are averaged so.
     """
 
-    backbone: str
-    n_classes: int
-    size: int = 224
-    head: str = "auto"
-    dropout: float = 0.2
-    members: int = 1
-    width: int | None = None
+    backbone: Annotated[str, Meta(max_length=200)]
+    n_classes: Annotated[int, Meta(ge=2, le=100_000)]
+    size: Annotated[int, Meta(ge=1, le=65_536)] = 224
+    head: Annotated[str, one_of("auto", *HEADS)] = "auto"
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.2
+    members: Annotated[int, Meta(ge=1, le=MAX_MEMBERS)] = 1
+    width: Annotated[int, Meta(ge=8, le=4096)] | None = None
     multi_label: bool = False
 
     def __post_init__(self) -> None:
-        problems = []
-        if type(self.backbone) is not str or len(self.backbone) > 200:
-            problems.append(f"backbone {quoted(self.backbone)} is not a name")
-        for name, low, high in (
-            ("n_classes", 2, 100_000),
-            ("size", 1, 65_536) if self.embeddings_of else ("size", 8, 2048),
-            ("members", 1, MAX_MEMBERS),
-            ("width", 8, 4096),
-        ):
-            value = getattr(self, name)
-            if name == "width" and value is None:
-                continue
-            if type(value) is not int or not low <= value <= high:
-                problems.append(
-                    f"{name} {quoted(value)} is not a whole number from {low} to {high}"
-                )
-        if self.multi_label not in (True, False):
-            problems.append(f"multi_label {quoted(self.multi_label)} is not true or false")
-        if type(self.head) is not str or self.head not in ("auto", *HEADS):
-            problems.append(f"head {quoted(self.head)} is none of auto, {', '.join(HEADS)}")
-        if type(self.dropout) not in (int, float) or not 0 <= self.dropout < 1:
-            problems.append(f"dropout {quoted(self.dropout)} is not in [0, 1)")
-        if problems:
-            raise SecondhandError("network: " + "; ".join(problems))
+        of_picture = {} if self.embeddings_of else {"size": Annotated[int, Meta(ge=8, le=2048)]}
+        check_fields(self, "network", **of_picture)
 
     @property
     def embeddings_of(self) -> str:

@@ -57,7 +57,7 @@ def embed(
     spec = NetworkSpec(backbone, 2, size or native_size(backbone), head="linear")
     network, spec, preprocessing = build(spec, weights=None if weights is None else str(weights))
     bundle = Bundle(
-        network=network.eval(),
+        built=network.eval(),
         spec=spec,
         classes=["first", "second"],  # of the untrained head, whose output is not used
         # Spectrograms are not cropped: their edges are data.

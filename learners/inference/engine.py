@@ -48,7 +48,7 @@ def pick_engine(engine: str, device: str, bundle: Bundle) -> str:
     if engine != "auto":
         return engine
     usable = bundle.onnx is not None and find_spec("onnxruntime") is not None
-    return "onnx" if device == "cpu" and usable and not bundle.built else "torch"
+    return "onnx" if device == "cpu" and usable and bundle.built is None else "torch"
 
 
 def pick_device(device: str, engine: str = "auto", *, train: bool = False) -> str:

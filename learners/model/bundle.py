@@ -32,12 +32,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from datasets.core.checked import read_as
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside, write_beside
 from datasets.images.opening import Preprocessing
@@ -58,7 +60,7 @@ from learners.model.tensors import (
     save_weights,
     sha256,
 )
-from learners.model.tta import PLAIN, TTAView, read_tta_views
+from learners.model.tta import MAX_TTA_VIEWS, PLAIN, TTAView, check_tta_views
 from learners.uncertainty.decision import Confidence
 from learners.uncertainty.tree import read_tree
 
@@ -82,11 +84,25 @@ FILES = CONFIG, WEIGHTS, REFERENCE, TREE, ONNX, CARD = (
 #: Keys of config.json that determine the features, in addition to the weights.
 _FEATURES = ("network", "preprocessing", "spectrogram", "overlap", "tta")
 _MAX_JSON = 8 << 20
-_MAX_CLASSES = 100_000
-_KEYS = {
-    "format", "network", "classes", "preprocessing", "spectrogram", "overlap", "tta", "confidence",
-    "provenance", "metrics", "hashes",
-}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What ``config.json`` holds: a `Bundle` without its tensors. Embeddings have no preprocessing, and a model before
+    its calibration has no confidence.
+    """
+
+    format: int
+    network: NetworkSpec
+    classes: Annotated[list[str], Meta(min_length=2, max_length=100_000)]
+    preprocessing: dict[str, Any]
+    spectrogram: dict[str, Any] | None
+    overlap: Annotated[float, Meta(ge=0, le=MAX_OVERLAP)]
+    tta: Annotated[list[TTAView], Meta(min_length=1, max_length=MAX_TTA_VIEWS)]
+    confidence: dict[str, Any]
+    provenance: dict[str, Any]
+    metrics: dict[str, Any]
+    hashes: dict[str, str]
 
 
 @dataclass
@@ -95,8 +111,7 @@ class Bundle:
 
     Attributes
     ----------
-    network : ``Sequential(body, head)``, or an ensemble of them, in eval mode, float32. If `load_bundle` left it
-        out, it is built at first use.
+    built : the `network`; None if `load_bundle` left it to its first use.
     spec : specification of the network.
     classes : label of each logit.
     preprocessing : conversion of a picture to the network's input; unused for embeddings.
@@ -106,9 +121,10 @@ class Bundle:
     confidence : calibration, thresholds and distance; None before calibration.
     provenance, metrics : data and history of the training, and its results, as JSON.
     onnx : ``model.onnx`` of the folder, with a verified hash; None without it.
+    folder : the model folder; None without one.
     """
 
-    network: Network
+    built: Network | None
     spec: NetworkSpec
     classes: list[str]
     preprocessing: Preprocessing
@@ -119,22 +135,16 @@ class Bundle:
     provenance: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     onnx: Path | None = None
-
-    if not TYPE_CHECKING:  # type checkers then report names that are not fields
-
-        def __getattr__(self, name: str) -> Any:
-            if name != "network":
-                raise AttributeError(f"a Bundle has no {name}")
-            with _building:  # several threads of the page may need the network at once
-                if not self.built:
-                    self.network, self.spec = vars(self)["_build"]()
-                    del self._build
-            return vars(self)["network"]
+    folder: Path | None = None
 
     @property
-    def built(self) -> bool:
-        """Whether the network is in memory."""
-        return "network" in vars(self)
+    def network(self) -> Network:
+        """``Sequential(body, head)``, or an ensemble of them, in eval mode, float32; built at first use."""
+        with _building:  # several threads of the page may need the network at once
+            if self.built is None:
+                assert self.folder is not None
+                self.built, self.spec = _network(self.folder, self.spec)
+            return self.built
 
     @property
     def kind(self) -> str:
@@ -366,11 +376,8 @@ def hash_of_features(folder: str | os.PathLike[str]) -> str:
         raise _no_model_in(folder)
     with _naming_config(folder / CONFIG):
         config = _read_config(folder / CONFIG)
-        try:
-            weights = config["hashes"][WEIGHTS]
-        except (KeyError, TypeError):
-            raise SecondhandError("has no hash of the weights. Copy the folder again") from None
-    inputs = {name: config[name] for name in _FEATURES} | {"weights": weights}
+        hashes = read_as(Config, config, "").hashes
+    inputs = {name: config[name] for name in _FEATURES} | {"weights": hashes.get(WEIGHTS)}
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
@@ -393,89 +400,68 @@ def _no_model_in(folder: Path) -> SecondhandError:
 
 def _load(folder: Path, with_network: bool) -> Bundle:
     """The model. Errors in config.json raise SecondhandError, those in other files BadFile."""
-    config = _read_config(folder / CONFIG)
-    objects = ("hashes", "network", "preprocessing", "confidence", "provenance", "metrics")
-    for key in objects:
-        if not isinstance(config[key], dict):
-            raise SecondhandError(
-                f"{key} is not an object: damaged or changed. Copy the folder again"
-            )
+    config = read_as(Config, _read_config(folder / CONFIG), "")
     # Without a hash in config.json the file is ignored; with one it may still be absent.
-    onnx = folder / ONNX if ONNX in config["hashes"] and (folder / ONNX).exists() else None
-    tree = folder / TREE if TREE in config["hashes"] else None
+    onnx = folder / ONNX if ONNX in config.hashes and (folder / ONNX).exists() else None
+    tree = folder / TREE if TREE in config.hashes else None
     for name in (WEIGHTS, REFERENCE, *([TREE] if tree else []), *([ONNX] if onnx else [])):
         check_file(folder / name)
-        if config["hashes"].get(name) != sha256(folder / name):
+        if config.hashes.get(name) != sha256(folder / name):
             raise BadFile(
                 folder / name,
                 "its content does not match its hash in config.json: damaged or changed. Copy the folder again",
             )
-    classes, spectrogram, overlap = config["classes"], config["spectrogram"], config["overlap"]
-    if not (
-        isinstance(classes, list)
-        and 2 <= len(classes) <= _MAX_CLASSES
-        and all(
-            isinstance(name, str) and not label_error(name, multi_label=True) for name in classes
-        )
-        and len(set(classes)) == len(classes)
+    spec, classes, spectrogram = config.network, config.classes, config.spectrogram
+    if any(label_error(name, multi_label=True) for name in classes) or len({*classes}) < len(
+        classes
     ):
-        raise SecondhandError("classes: expected two or more different printable names")
-    spec = _typed(
-        NetworkSpec, {"width": None, "multi_label": False, **config["network"]}, "network"
-    )
+        raise SecondhandError("classes: expected different printable names")
     if spec.n_classes != len(classes):
         raise SecondhandError(
             f"{len(classes)} classes, but the network has {spec.n_classes} outputs"
         )
     preprocessing = Preprocessing()
-    if spec.embeddings_of and (config["preprocessing"] or spectrogram is not None):
+    if spec.embeddings_of and (config.preprocessing or spectrogram is not None):
         raise SecondhandError("preprocessing and spectrogram: embeddings have none")
     if not spec.embeddings_of:
-        preprocessing = _typed(
-            Preprocessing, {"width": None, **config["preprocessing"]}, "preprocessing"
-        )
-    if not spec.embeddings_of and preprocessing.shape != spec.shape:
-        sizes = [
-            str(part.size) if part.width is None else "{} x {}".format(*part.shape)
-            for part in (preprocessing, spec)
-        ]
-        raise SecondhandError("preprocessing to {} pixels, but the network takes {}".format(*sizes))
-    if type(overlap) not in (int, float) or not 0 <= overlap <= MAX_OVERLAP:
-        raise SecondhandError(f"overlap {overlap!r}: expected a number from 0 to {MAX_OVERLAP}")
+        preprocessing = read_as(Preprocessing, config.preprocessing, "preprocessing")
+        if preprocessing.shape != spec.shape:
+            sizes = [
+                str(part.size) if part.width is None else "{} x {}".format(*part.shape)
+                for part in (preprocessing, spec)
+            ]
+            raise SecondhandError(
+                "preprocessing to {} pixels, but the network takes {}".format(*sizes)
+            )
     if spectrogram is not None:
         spectrogram_from_dict(spectrogram)
-    tta_views = read_tta_views(
-        config["tta"], kind_of_input(spectrogram, looked_up=bool(spec.embeddings_of))
-    )
-    network = None
+    check_tta_views(config.tta, kind_of_input(spectrogram, looked_up=bool(spec.embeddings_of)))
+    built = None
     if with_network or onnx is None:
-        network, spec = _network(folder, spec)
+        built, spec = _network(folder, spec)
     confidence = None
-    if config["confidence"]:
+    if config.confidence:
         arrays = read_arrays(folder / REFERENCE)
-        confidence = Confidence.from_dict(config["confidence"], arrays)
+        confidence = Confidence.from_dict(config.confidence, arrays)
         confidence.tree = None if tree is None else read_tree(tree, classes)
         if confidence.classes != len(classes):
             raise SecondhandError(
                 f"confidence has {confidence.classes} classes, but the model has {len(classes)}"
             )
-    bundle = Bundle(
-        network=network,  # type: ignore[arg-type]
+    return Bundle(
+        built=built,
         spec=spec,
         classes=classes,
         preprocessing=preprocessing,
         spectrogram=spectrogram,
-        overlap=overlap,
-        tta_views=tta_views,
+        overlap=config.overlap,
+        tta_views=tuple(config.tta),
         confidence=confidence,
-        provenance=config["provenance"],
-        metrics=config["metrics"],
+        provenance=config.provenance,
+        metrics=config.metrics,
         onnx=onnx,
+        folder=folder,
     )
-    if network is None:
-        del bundle.network
-        vars(bundle)["_build"] = partial(_network, folder, spec)
-    return bundle
 
 
 def _network(folder: Path, spec: NetworkSpec) -> tuple[Network, NetworkSpec]:
@@ -506,23 +492,7 @@ def _read_config(file: Path) -> dict[str, Any]:
         raise SecondhandError(
             f"has format {version}, but this version of Secondhand reads formats up to {FORMAT}. Update secondhand"
         )
-    if wrong := sorted(_KEYS ^ set(config)):
-        raise SecondhandError(
-            f"unknown or missing keys {', '.join(wrong)[:200]}: damaged or changed. Copy the folder again"
-        )
     return dict(config)
-
-
-def _typed(cls: type, values: dict[str, Any], key: str) -> Any:
-    wrong = sorted(set(values) ^ {item.name for item in dataclasses.fields(cls)})
-    if wrong:
-        raise SecondhandError(f"{key}: unknown or missing keys {', '.join(wrong)}")
-    try:
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
-    except SecondhandError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise SecondhandError(f"{key}: {error}") from None
 
 
 def model_digest(folder: str) -> str:

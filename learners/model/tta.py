@@ -7,17 +7,17 @@ calibration, prediction and the page use the same ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS, Kind
-from learners.files.checked import ranged, read_as
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,10 +44,10 @@ class TTAView:
     """
 
     mirror: bool = False
-    zoom: float = ranged(1, 4, default=1.0)
-    x: float = ranged(-1, 1, default=0.0)
-    y: float = ranged(-1, 1, default=0.0)
-    shift: float = ranged(-0.5, 0.5, default=0.0)
+    zoom: Annotated[float, Meta(ge=1, le=4)] = 1.0
+    x: Annotated[float, Meta(ge=-1, le=1)] = 0.0
+    y: Annotated[float, Meta(ge=-1, le=1)] = 0.0
+    shift: Annotated[float, Meta(ge=-0.5, le=0.5)] = 0.0
 
 
 PLAIN = TTAView()
@@ -181,22 +181,10 @@ def _logsumexp(x: Floats, axis: int) -> Floats:
     return np.log(np.exp(x - top).sum(axis=axis)) + top.squeeze(axis)
 
 
-def read_tta_views(values: Any, kind: Kind) -> tuple[TTAView, ...]:
-    """Views from the JSON of a model folder, each value checked.
-
-    Raises
-    ------
-    SecondhandError : a value is missing, unknown, out of range, or does not suit the kind of data; the message names
-        it.
-    """
-    if not isinstance(values, list) or not 1 <= len(values) <= MAX_TTA_VIEWS:
-        raise SecondhandError(f"tta: expected a list of 1 to {MAX_TTA_VIEWS} views")
-    tta_views = []
-    for number, value in enumerate(values):
-        view = read_as(TTAView, value, f"tta[{number}]")
+def check_tta_views(views: Iterable[TTAView], kind: Kind) -> None:
+    """Raise SecondhandError naming a view that does not suit the kind of data."""
+    for number, view in enumerate(views):
         if view != replace(PLAIN, **{name: getattr(view, name) for name in kind.varied_by}):
             raise SecondhandError(
-                f"tta[{number}]: {value} is not a view for data of kind {kind.name}"
+                f"tta[{number}]: {view} is not a view for data of kind {kind.name}"
             )
-        tta_views.append(view)
-    return tuple(tta_views)

@@ -16,9 +16,11 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
+from datasets.core.checked import read_as
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.file_state import FileState, is_same
 from learners.files.lock import acquire_lock
@@ -26,6 +28,14 @@ from learners.inference.predictions import FIELDS, Prediction
 from learners.outputs.jsonl import read_line, write_line
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class Begun:
+    """The first line: all settings of the call that affect the predictions, and the fields of a prediction."""
+
+    call: dict[str, Any]
+    fields: list[str]
 
 
 class Journal:
@@ -176,17 +186,15 @@ class Journal:
         prefix = f"--out {self.out}: the unfinished job {self.file.name} was started with"
         remedy = "Use the same settings, choose another --out, or start again with --overwrite"
         try:
-            read = json.loads(first)
-            fields, before = read["fields"], read["call"]
-            names = [*before, *(name for name in job_settings if name not in before)]
-        except (ValueError, TypeError, KeyError):
+            begun = read_as(Begun, json.loads(first), "")
+        except ValueError:
             raise SecondhandError(
                 f"{self.file} is not an unfinished job, so it is not continued. Choose another --out"
             ) from None
-        if fields != [*FIELDS]:
+        if begun.fields != [*FIELDS]:
             raise SecondhandError(f"{prefix} another version of Secondhand. {remedy}")
-        for name in names:
-            recorded, current = before.get(name), job_settings.get(name)
+        for name in {**begun.call, **job_settings}:
+            recorded, current = begun.call.get(name), job_settings.get(name)
             if recorded != current:
                 raise SecondhandError(
                     f"{prefix} {name} {recorded}, but this call has {current}. {remedy}"

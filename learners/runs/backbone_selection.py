@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from datasets.core import progress
-from datasets.core.errors import SecondhandError
+from datasets.core.checked import read_file
+from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.part import Part, parts_of
 from datasets.items.items import Items
@@ -176,10 +177,8 @@ def shown(name: str) -> str:
 
 def _read(record: Path) -> BackboneSelection | None:
     try:
-        content = json.loads(record.read_text(encoding="utf-8"))
-        content["candidates"] = [Candidate(**candidate) for candidate in content["candidates"]]
-        return BackboneSelection(**content)
-    except (ValueError, TypeError, KeyError):  # damaged: select again
+        return read_file(BackboneSelection, record)
+    except BadFile:  # damaged: select again
         return None
 
 

@@ -163,7 +163,7 @@ def prepare(
     write_config(folder, settings, command)
     augment = settings.augment
     bundle = Bundle(
-        network=network,
+        built=network,
         spec=spec,
         classes=items.table.classes,
         preprocessing=preprocessing,

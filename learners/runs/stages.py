@@ -71,7 +71,7 @@ def _write_model_so_far(run: Run, network: nn.Sequential, kept: str) -> None:
         drop_background_row(network)
     spec = replace(run.bundle.spec, n_classes=len(items.table.classes))
     notes = provenance(items.table, run.command, run.began) | {"kept": kept}
-    bundle = replace(run.bundle, network=network, spec=spec, provenance=notes)
+    bundle = replace(run.bundle, built=network, spec=spec, provenance=notes)
     predictor = Predictor(bundle, device=run.settings.speed.device, decoded=run.decoded)
     run.task.calibrate(predictor, items.table, items.rows, run.settings)
     predictor.close()

@@ -192,7 +192,7 @@ def train_members(
         for network in members:
             drop_background_row(network)
     multi_label = bundle.spec.multi_label
-    bundle.network = (
+    bundle.built = (
         Ensemble(members, multi_label=multi_label).eval() if len(members) > 1 else members[0]
     )
     bundle.spec = replace(bundle.spec, members=len(members), n_classes=len(items.table.classes))

@@ -127,7 +127,7 @@ def _trained(
     with torch.no_grad():
         network(x)
     return Bundle(
-        network=network.eval(),
+        built=network.eval(),
         spec=spec,
         classes=classes,
         preprocessing=replace(preprocessing, resize="crop" if spectrogram is None else "squash"),

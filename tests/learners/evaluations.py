@@ -41,7 +41,7 @@ def make_bundle(
     near, body = outputs(kinds, len(classes), rng)
     fitted = Confidence.fit(held_out, Outputs(near, kinds, body), ConfidenceSettings(threshold=0.8))
     return Bundle(
-        network=network.eval(),
+        built=network.eval(),
         spec=spec,
         classes=list(classes),
         preprocessing=preprocessing,

@@ -37,7 +37,7 @@ def bundle(backbone: str = "test_resnet", head: str = "auto", members: int = 1) 
             module.running_mean.normal_(0, 0.1)
             module.running_var.uniform_(0.5, 2)
     return Bundle(
-        network=network.eval(),
+        built=network.eval(),
         spec=spec,
         classes=CLASSES,
         preprocessing=replace(preprocessing, mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3)),

@@ -331,7 +331,7 @@ class TestSettings:
             ({"rate": "44100"}, "rate='44100'"),
             ({"window": float("nan")}, "window=nan"),
             ({"window": float("inf")}, "window=inf"),
-            ({"window": 0}, r"window=0\.0"),
+            ({"window": 0}, "window=0"),
             ({"window": 1e6}, "window=1000000"),
             ({"n_fft": 2049}, "n_fft=2049"),
             ({"n_fft": 2**30}, "n_fft=1073741824"),
@@ -342,27 +342,28 @@ class TestSettings:
             ({"fmax": 30_000.0}, r"fmax=30000\.0"),
             ({"level": "loud"}, "level='loud'"),
             ({"colour": "../../x"}, r"colour='\.\./"),
-            ({"size": [224, 10**9]}, "size=.224, 1000000000"),
-            ({"size": [224]}, "size=.224,"),
+            ({"size": [224, 10**9]}, r"size\[1\]=1000000000"),
+            ({"size": [224]}, "size=.224"),
             ({"size": "224"}, "size='224'"),
-            ({"level": 3, "hop": None}, r"hop=None.*level=3"),
         ],
     )
     def test_wrong_values_are_named(self, changes, message):
         with pytest.raises(SecondhandError, match=message):
             spectrogram_from_dict({**MelSettings().to_dict(), **changes})
 
+    def test_all_wrong_values_are_named(self):
+        with pytest.raises(SecondhandError, match=r"hop=None.*level=3"):
+            MelSettings(level=3, hop=None)
+
     @pytest.mark.parametrize(
         ("data", "message"),
         [
-            ([], "not list"),
-            (None, "not NoneType"),
             ({}, "kind=None"),
             ({"kind": "picture"}, "kind='picture'"),
             ({"kind": "sound"}, "renderer version None"),
             ({**MelSettings().to_dict(), "renderer": 99}, "version 99.*train the model again"),
-            ({**MelSettings().to_dict(), "colr": 1}, r"unknown \['colr'\]"),
-            ({"kind": "sound", "renderer": RENDERER_VERSION}, "missing .*'rate'"),
+            ({**MelSettings().to_dict(), "colr": 1}, "spectrogram.colr is not a known key"),
+            ({"kind": "sound", "renderer": RENDERER_VERSION}, "spectrogram.rate is missing"),
         ],
     )
     def test_wrong_tables_are_named(self, data, message):

@@ -174,7 +174,7 @@ def test_the_folders_file_answers_as_its_tensors_do(carried: Path, pictures: lis
         assert a.prediction.distance_p == b.prediction.distance_p
         close(a.logits, b.logits)
         close(a.features, b.features)
-    assert not ours.bundle.built
+    assert ours.bundle.built is None
     pixels = ours.open(pictures[0])
     states = (one.network.state_dict().values() for one in (ours, theirs))
     assert all(torch.equal(a, b) for a, b in zip(*states, strict=True)), "built when asked for"

@@ -52,7 +52,7 @@ def bundle(preprocessing: Preprocessing | None = None) -> Bundle:
             / features.mean(0).square().sum()
         )
     return Bundle(
-        network=network.eval(),
+        built=network.eval(),
         spec=spec,
         classes=CLASSES,
         preprocessing=preprocessing or preparation,

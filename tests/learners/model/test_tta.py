@@ -28,7 +28,7 @@ from learners.model.tta import (
     TTAView,
     apply_tta_view,
     average_tta_views,
-    read_tta_views,
+    check_tta_views,
     tta_views_for,
 )
 from learners.predict import main as predict
@@ -54,7 +54,7 @@ def bundle(tta_views: tuple[TTAView, ...] = VIEWS, temperature: float = 1.0) -> 
         last.weight.div_((features @ last.weight.T).std(0)[:, None] / 3)
         last.bias.copy_(-(features @ last.weight.T).mean(0))
     return Bundle(
-        network=network.eval(),
+        built=network.eval(),
         spec=spec,
         classes=CLASSES,
         preprocessing=preprocessing,
@@ -237,9 +237,9 @@ def test_hostile_views_are_refused(tmp_path: Path, tta_views: Any):
      ("strain", {"mirror": True}), ("strain", {"shift": 0.1})],
 )  # fmt: skip
 def test_views_of_another_kind_of_data_are_refused(kind, options):
-    assert read_tta_views([plain()], KINDS[kind]) == (PLAIN,)
+    check_tta_views([PLAIN], KINDS[kind])
     with pytest.raises(SecondhandError, match=rf"tta\[1\].*not a view for data of kind {kind}"):
-        read_tta_views([plain(), plain(**options)], KINDS[kind])
+        check_tta_views([PLAIN, TTAView(**options)], KINDS[kind])
 
 
 # --- by the commands ------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_calibration_and_prediction_look_alike(tmp_path, capsys):
     assert averaged.tta_views == tta_views_for("picture", 4)
     saved = pd.read_csv(out / "predictions.csv")
     # The temperature was fitted to the mean over the views, as in the calibration predictions.
-    one_view = Bundle(**{**vars(averaged), "tta_views": (PLAIN,)})
+    one_view = dataclasses.replace(averaged, tta_views=(PLAIN,))
     for used, agree in ((averaged, True), (one_view, False)):
         answers = list(Predictor(used).predict(saved.path))
         gaps = [abs(a.probability - p) for a, p in zip(answers, saved.probability, strict=True)]
