@@ -26,13 +26,14 @@ from datasets.items.labels import UNKNOWN
 from learners.cli.result import part_name
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.held_out import is_correct
-from learners.inference.predictions import answer_at
+from learners.inference.predictions import decisions_of
 from learners.report.galleries import Pictures, page_picture
 from learners.report.plots import reliability
 from learners.templates import render
 
 if TYPE_CHECKING:
     from learners.inference.predictor import Predictor
+    from learners.rule.base import AnyRule
 
 log = logging.getLogger(__name__)
 _TILES = {
@@ -121,31 +122,27 @@ class Evidence:
         """The predictions for calibration files, on which the threshold was chosen."""
         return self.predictions.loc[self.predictions["split"].eq("calibration")]
 
-    def rule_effect(self, threshold: float | None, alpha: float) -> RuleEffect | None:
-        """Coverage and accuracy of a rule; None without predictions for calibration files.
+    def rule_effect(self, rule: AnyRule | None) -> RuleEffect | None:
+        """Coverage and accuracy of a rule without a floor of the score, which the run's table does not hold; None for the
+        model's rule, which the run used.
 
-        Parameters
-        ----------
-        threshold : of the probability; None for the model's rule, which the run used.
-        alpha : files whose ``distance_p`` is below it are refused at any probability.
+        None without predictions for calibration files.
         """
         rows = self.calibration
         if rows.empty:
             return None
-        if threshold is None:
-            label = rows["label"]
-            accepted = label.ne(UNKNOWN)
-        else:
-            named = [answer_at(row, threshold) for row in rows.itertuples()]
-            label = pd.Series(named, rows.index, dtype=object)
-            accepted = label.ne("") & ~rows["distance_p"].lt(alpha)
+        label = rows["label"]
+        if rule is not None:
+            decisions = rule.again(decisions_of([*rows.itertuples()], self.classes))
+            label = pd.Series(decisions.labels(rule.names(self.classes)), rows.index, dtype=object)
+        accepted = label.ne(UNKNOWN)
         right = accepted & is_correct(rows.assign(label=label))
         units = pd.factorize(rows["unit"])[0] if "unit" in rows else None
         return RuleEffect(accepted.to_numpy(bool), right.to_numpy(bool), units)
 
     def matching_threshold(self) -> float:
         """The threshold that answers as many calibration files as the model's rule; 0.5 without any."""
-        point = self.rule_effect(None, 0.0)
+        point = self.rule_effect(None)
         if point is None or not point.answered:
             return 0.5
         return float(self.calibration["probability"].nlargest(point.answered).iloc[-1])
@@ -262,7 +259,7 @@ def about_html(predictor: Predictor, evidence: Evidence) -> Markup:
                 if (value := trained.get(key)) not in (None, "")
             },
         },
-        notes=predictor.confidence.notes,
+        notes=predictor.rule.notes,
         classes=[
             (name, _thumbnail(predictor, examples[name]) if name in examples else "")
             for name in predictor.classes

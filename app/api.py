@@ -24,6 +24,7 @@ from starlette.routing import Route
 from app.serving import Busy, Limits, Site, Traffic
 from app.views import under_rule, without_paths
 from datasets.core.errors import SecondhandError
+from learners.rule.thresholds import check_threshold
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -127,9 +128,9 @@ def add_api(site: Site) -> None:
             raise gr.Error(unknown_model(site, model), print_exception=False)
         if not files:
             raise gr.Error("There is no file. Send at least one.", print_exception=False)
-        if threshold is not None and not 0 <= threshold <= 1:
-            raise gr.Error(f"threshold {threshold}: expected 0 to 1", print_exception=False)
         try:
+            if threshold is not None:
+                check_threshold(threshold)
             name = model or site.choose(files)
             if len(files) == 1:
                 predictions = [await site.predict(name, files[0], at)]
@@ -243,8 +244,11 @@ async def _predict(site: Site, form: Any) -> dict[str, Any]:
     if name not in site.models:
         raise HTTPException(400, unknown_model(site, name))
     at, threshold = _number(form, "at"), _number(form, "threshold")
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise HTTPException(400, f"threshold {threshold}: expected 0 to 1")
+    if threshold is not None:
+        try:
+            check_threshold(threshold)
+        except SecondhandError as error:
+            raise HTTPException(400, str(error)) from None
     folder = Path(site.uploads) / secrets.token_hex(16)
     plain = re.sub(r"[^\w.-]", "_", file.filename, flags=re.ASCII)[-80:].lstrip("._")
     path = folder / (plain or "file")

@@ -10,13 +10,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from app.views import Rule, explanation, headline
+from app.rules import PageRule, answers_events
+from app.views import explanation, headline
 from datasets.cameras.clock import Clock
 from datasets.core.cells import write_rows
-from datasets.kinds.base import KINDS
 from learners.cameras.bursts import Bursts
 from learners.inference.predictions import Prediction, cell
 from learners.inference.predictor import Predictor
+from learners.rule.rule import Rule
 from learners.templates import render
 
 #: Columns of the table of events, beside those of the record.
@@ -30,16 +31,14 @@ class _OneCamera(Clock):
         return "uploaded"
 
 
-def bursts_html(answers: Sequence[Prediction], rule: Rule, predictor: Predictor) -> Markup:
+def bursts_html(answers: Sequence[Prediction], rule: PageRule, predictor: Predictor) -> Markup:
     """A table of events of photos; "" if the model has no threshold for events, or no two photos are of one.
 
     ``answers`` : the photos' predictions under the rule, each with all classes.
     """
-    fitted = predictor.confidence.events
-    every = predictor.top == len(predictor.classes)
-    if not KINDS[predictor.kind].photo or not answers or fitted is None or not every:
+    if not answers or not answers_events(predictor) or not isinstance(rule.rule, Rule):
         return Markup("")
-    bursts = Bursts(_OneCamera(), fitted.value if rule.of_model else rule.threshold)
+    bursts = Bursts(_OneCamera(), rule.rule)
     events = [*bursts(answers)]
     if len(events) == len(answers):
         return Markup("")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from markupsafe import Markup
 
-from app.views import Rule, model_rule, note_html, rule_effect_html, rule_words
+from app.rules import PageRule
+from app.views import note_html, rule_effect_html, rule_words
 from learners.cli.result import part_name
-from learners.uncertainty.operating_points import OperatingPoints
+from learners.rule.operating_points import OperatingPoints
+from learners.rule.rule import Rule
 
 if TYPE_CHECKING:
     from app.serving import Site
-    from learners.uncertainty.decision import Confidence
 
 
 #: At each dial, because its loosest rule seems to answer every file.
@@ -36,7 +38,7 @@ class Dial(Protocol):
     info: str
     css: str
 
-    def rule(self, value: float | None) -> Rule:
+    def rule(self, value: float | None) -> PageRule:
         """The rule at a value; None for the model's own."""
 
     def effect(self, value: float | None) -> Markup:
@@ -47,9 +49,9 @@ def dial_of(site: Site, name: str) -> Dial:
     """The dial over the model's operating points, or over thresholds if it stores none."""
     predictor = site.models[name].predictor
     table = OperatingPoints.of(predictor.bundle.metrics)
-    if table is None or not predictor.confidence.exclusive:
+    if table is None or not isinstance(predictor.rule, Rule):
         return ThresholdDial(site, name)
-    return PointsDial(predictor.confidence, table)
+    return PointsDial(predictor.rule, predictor.classes, table)
 
 
 class PointsDial:
@@ -60,8 +62,8 @@ class PointsDial:
     label = "Refuse more ↔ answer more"
     info = f"Left: fewer answers, and fewer of them wrong. Right: more answers. {STAY}"
 
-    def __init__(self, confidence: Confidence, table: OperatingPoints) -> None:
-        self.confidence, self.table = confidence, table
+    def __init__(self, own: Rule, classes: Sequence[str], table: OperatingPoints) -> None:
+        self.own, self.classes, self.table = own, classes, table
         self.high, self.start = float(len(table.points)), float(table.default + 1)
 
     def _number(self, value: float | None) -> int:
@@ -69,11 +71,12 @@ class PointsDial:
             return self.table.default
         return min(max(round(value), 1), len(self.table.points)) - 1
 
-    def rule(self, value: float | None) -> Rule:
+    def rule(self, value: float | None) -> PageRule:
         number = self._number(value)
         if number == self.table.default:
-            return model_rule(self.confidence)
-        return model_rule(self.table.points[number].under(self.confidence), of_model=False)
+            return PageRule(self.own, self.classes)
+        rule = self.table.points[number].of_rule(self.own)
+        return PageRule(rule, self.classes, of_model=False)
 
     def effect(self, value: float | None) -> Markup:
         point = self.table.points[self._number(value)]
@@ -100,7 +103,7 @@ class ThresholdDial:
     def __init__(self, site: Site, name: str) -> None:
         self.site, self.name, self.start = site, name, site.start(name)
 
-    def rule(self, value: float | None) -> Rule:
+    def rule(self, value: float | None) -> PageRule:
         return self.site.rule(self.name, value)
 
     def effect(self, value: float | None) -> Markup:

@@ -16,12 +16,11 @@ from app.dial import Dial, dial_of
 from app.feedback import check_label
 from app.panels import panels_html
 from app.pool import QUIET, Alike, Labelling, alike_part, label_tab, name_here
+from app.rules import PageRule
 from app.serving import Served, Site
 from app.views import (
     Query,
-    Rule,
     answer_html,
-    judge,
     no_answer_html,
     note_html,
     span,
@@ -201,9 +200,9 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         judged = gr.Column(visible=not answer.reason.failed)
         return Query(path, moment, answer), html(answer, rule), dropdown, "", judged
 
-    def html(answer: Any, rule: Rule) -> str:
-        temperature = served.predictor.confidence.calibrator.temperature
-        return answer_html(judge(answer, rule), rule, temperature)
+    def html(answer: Any, rule: PageRule) -> str:
+        temperature = served.predictor.rule.calibrator.temperature
+        return answer_html(rule.judge(answer), rule, temperature)
 
     def apply_rule(last: Query, threshold: float, by_model: bool) -> tuple[Any, ...]:
         rule = dial.rule(None if by_model else threshold)
@@ -275,7 +274,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
 
     def table(answers: list[Any], labels: dict[int, str], by_model: bool, threshold: float) -> str:
         rule = rules.dial.rule(None if by_model else threshold)
-        judged = [judge(answer, rule) for answer in answers]
+        judged = [rule.judge(answer) for answer in answers]
         if not answers:
             return ""
         shown = [answer._replace(top=answer.top[: served.top]) for answer in judged]
@@ -369,11 +368,11 @@ def _correction(
     return label, thanks
 
 
-def _save(site: Site, name: str, last: Query, label: str, rule: Rule) -> None:
+def _save(site: Site, name: str, last: Query, label: str, rule: PageRule) -> None:
     """Save a correction of a prediction, as it was shown under ``rule``."""
     assert site.feedback is not None
     assert last.answer is not None
-    shown = judge(last.answer, rule)
+    shown = rule.judge(last.answer)
     kind = site.models[name].kind
     classes = site.models[name].predictor.classes
     site.feedback.save(

@@ -86,7 +86,7 @@ def serve(
     """
     flags = [flag for flag, path in (("--feedback", feedback), ("--label", label)) if path]
     for name, served in models.items():
-        if flags and not served.predictor.confidence.exclusive:
+        if flags and not served.predictor.rule.exclusive:
             raise SecondhandError(
                 f"{' and '.join(flags)}: {name} is a multi-label model, and a file gets only one label here; "
                 f"leave {' and '.join(flags)} out"

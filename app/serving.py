@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING
 
 from app.about import Evidence, RuleEffect
 from app.feedback import Feedback
-from app.views import Rule, model_rule, without_paths
+from app.rules import PageRule, answers_events
+from app.views import without_paths
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part
 from datasets.core.processes import call_isolated
 from datasets.kinds.base import KINDS, kind_of
 from learners.inference.predictions import refused_prediction
 from learners.model.hub import model_folder
-from learners.uncertainty.gates import Reason
+from learners.rule.reasons import Reason
+from learners.rule.rule import PROBABILITY
 
 if TYPE_CHECKING:
     from learners.inference.predictions import Prediction
@@ -224,10 +226,10 @@ def load(
         raise SecondhandError(
             f"{folder} is a model of embeddings, and the page takes files. Use python -m learners.predict"
         )
-    if not predictor.confidence.exclusive:
+    if not predictor.rule.by_best:
         predictor.top = len(predictor.classes)  # another threshold may select any of them
     served = Served(unused, predictor, resolved, limits=limits)
-    if predictor.confidence.events is not None:
+    if answers_events(predictor):
         predictor.top = len(predictor.classes)  # the answer to an event depends on all of them
     return served
 
@@ -307,7 +309,7 @@ class Site:
 
     def _read_evidence(self, name: str, served: Served) -> None:
         # Evidence is read of single-label models only.
-        folder = served.folder if served.predictor.confidence.exclusive else None
+        folder = served.folder if served.predictor.rule.exclusive else None
         self.evidence[name] = Evidence(folder, served.predictor.classes)
 
     def add(self, folder: Path, device: str) -> None:
@@ -347,27 +349,23 @@ class Site:
             for folder, error in self.failed.items()
         }
 
-    def rule(self, name: str, threshold: float | None) -> Rule:
+    def rule(self, name: str, threshold: float | None) -> PageRule:
         """The model's rule, or that of a threshold on the probability."""
         predictor = self.models[name].predictor
-        confidence, classes = predictor.confidence, predictor.classes
         if threshold is None:
-            return model_rule(confidence, classes)
-        threshold = min(max(float(threshold), 0.0), 1.0)
-        thresholds = None if confidence.exclusive else dict.fromkeys(classes, threshold)
-        return Rule(threshold, confidence.distance.alpha, of_model=False, thresholds=thresholds)
+            return PageRule(predictor.rule, predictor.classes)
+        rule = predictor.rule.but(threshold=min(max(float(threshold), 0.0), 1.0))
+        return PageRule(rule, predictor.classes, of_model=False)
 
-    def rule_effect(self, name: str, rule: Rule) -> RuleEffect | None:
+    def rule_effect(self, name: str, rule: PageRule) -> RuleEffect | None:
         """Coverage and accuracy of a rule on the model's calibration files."""
-        return self.evidence[name].rule_effect(
-            None if rule.of_model else rule.threshold, rule.alpha
-        )
+        return self.evidence[name].rule_effect(None if rule.of_model else rule.rule)
 
     def start(self, name: str) -> float:
         """Position of the slider at which as many calibration files are answered as by the model's rule."""
         rule = self.rule(name, None)
-        if rule.on == "probability":
-            return rule.threshold
+        if rule.on == PROBABILITY:
+            return rule.threshold.value
         return math.floor(1000 * self.evidence[name].matching_threshold()) / 1000  # a slider's step
 
     def choose(self, files: Sequence[str]) -> str:

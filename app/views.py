@@ -7,7 +7,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -15,27 +15,20 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from app.about import RuleEffect
+from app.rules import PageRule
 from datasets.core.cells import csv_bytes, write_rows
 from datasets.core.errors import counted
-from datasets.items.labels import join_labels, names_of
+from datasets.items.labels import names_of
 from learners.events.merging import Events
 from learners.files.checked import jsonable
-from learners.inference.predictions import FIELDS, answer_at, cell
+from learners.inference.predictions import FIELDS, cell
+from learners.rule.reasons import Why
+from learners.rule.rule import PROBABILITY
 from learners.templates import percent, render
-from learners.uncertainty.gates import (
-    AMBIGUOUS,
-    BACKGROUND,
-    OUT_OF_DISTRIBUTION,
-    UNUSUAL,
-    LabelThresholdGate,
-    Reason,
-    Why,
-)
 
 if TYPE_CHECKING:
     from learners.inference.predictions import FIELDS, Prediction
-    from learners.uncertainty.calibrators import Temperature
-    from learners.uncertainty.decision import Confidence
+    from learners.rule.calibrators import Temperature
 
 UNKNOWN = "unknown"
 
@@ -49,97 +42,12 @@ class Query:
     answer: Prediction | None = None
 
 
-@dataclass(frozen=True)
-class Rule:
-    """When a model answers and does not say unknown.
-
-    Attributes
-    ----------
-    threshold : lowest accepted value of ``on``. alpha : lowest accepted ``distance_p``.
-    of_model : True for the model's rule, False for a visitor's threshold.
-    on : the probability, or another score.
-    kind, target : how the threshold was chosen, and for which target (NaN for a plain threshold).
-    missed : why the target is not reached; "" if it is reached.
-    thresholds : of multi-label models the threshold of each label by its name, else None.
-    score, floor : name and lowest accepted value of a second score; "" and NaN without one.
-    """
-
-    threshold: float
-    alpha: float
-    of_model: bool = True
-    on: str = "probability"
-    kind: str = "threshold"
-    target: float = math.nan
-    missed: str = ""
-    thresholds: Mapping[str, float] | None = None
-    score: str = ""
-    floor: float = math.nan
-
-    def as_json(self) -> dict[str, Any]:
-        """The rule for the API; null for no target."""
-        values: dict[str, Any] = jsonable(self)
-        del values["missed"]
-        if self.thresholds is None:
-            del values["thresholds"]
-        return values
-
-
-def model_rule(
-    confidence: Confidence, classes: Sequence[str] = (), *, of_model: bool = True
-) -> Rule:
-    """The rule of a confidence: ``of_model`` if a model was fine-tuned with it, else a visitor's."""
-    gate, alpha = confidence.threshold_gate, confidence.distance.alpha
-    threshold = gate.threshold
-    if isinstance(gate, LabelThresholdGate):
-        thresholds = {name: each.value for name, each in zip(classes, gate.labels, strict=True)}
-        targets = (each.target for each in gate.labels if not math.isnan(each.target))
-        target = next(targets, math.nan)
-        kind = "threshold" if math.isnan(target) else "target precision"
-        return Rule(threshold.value, alpha, kind=kind, target=target, thresholds=thresholds)
-    kind, target = "threshold", math.nan
-    if not math.isnan(threshold.target) and not threshold.message:
-        kind, target = "target accuracy", threshold.target
-    rule = Rule(threshold.value, alpha, of_model, gate.on, kind, target, threshold.message)
-    score = confidence.score_gate
-    floor = score.floors.get(score.name)
-    return rule if floor is None else replace(rule, score=score.name, floor=floor)
-
-
-def judge(answer: Prediction, rule: Rule) -> Prediction:
-    """The prediction under another rule, from its stored probabilities: fast enough for a slider."""
-    if rule.of_model or not answer.best:
-        return answer
-    out_of_distribution = answer.distance_p < rule.alpha  # NaN: never
-    windows = tuple(judge(window, rule) for window in answer.windows)
-    if rule.thresholds is not None:
-        labels = [name for name, p in answer.top if p >= rule.thresholds[name]]
-        if labels and not out_of_distribution:
-            return answer._replace(label=join_labels(labels), reason=Reason(), windows=windows)
-        refused = BACKGROUND if answer.probability < 0.5 else AMBIGUOUS
-        refused = OUT_OF_DISTRIBUTION if out_of_distribution else refused
-        return answer._replace(label=UNKNOWN, reason=refused, windows=windows)
-    named = answer_at(answer, rule.threshold)
-    if answer.reason == BACKGROUND:
-        refused = BACKGROUND
-    elif out_of_distribution:
-        refused = OUT_OF_DISTRIBUTION
-    elif not named:
-        refused = AMBIGUOUS
-    else:  # below the threshold only a group is named
-        sure = answer.probability >= rule.threshold
-        if not answer.known < rule.floor:  # NaN: never
-            reason = Reason() if sure else AMBIGUOUS
-            return answer._replace(label=named, reason=reason, windows=windows)
-        refused = UNUSUAL if sure else AMBIGUOUS
-    return answer._replace(label=UNKNOWN, reason=refused, windows=windows)
-
-
 def span(window: Any) -> str:
     """Name of a window: its start and end in seconds."""
     return f"{window.part.start:.2f} to {window.part.end:.2f} s"
 
 
-def explanation(answer: Prediction, rule: Rule) -> str:
+def explanation(answer: Prediction, rule: PageRule) -> str:
     """Why a prediction is unknown, in plain words; "" for an answer."""
     why, detail = answer.reason.why, answer.reason.detail
     if answer.branch and answer.label not in (UNKNOWN, answer.best):
@@ -148,9 +56,9 @@ def explanation(answer: Prediction, rule: Rule) -> str:
         )
     if why is Why.AMBIGUOUS:
         guess = f"Not sure enough. The best guess is {answer.best} ({percent(answer.probability)})"
-        if rule.on != "probability":
+        if rule.on != PROBABILITY:
             return f"{guess}; the model's rule requires more."
-        threshold = rule.threshold if rule.thresholds is None else rule.thresholds[answer.best]
+        threshold = (rule.thresholds or {}).get(answer.best, rule.threshold.value)
         return f"{guess}; the model answers from {percent(threshold)}."
     if why is Why.OUT_OF_DISTRIBUTION:
         return (
@@ -206,7 +114,7 @@ def event_words(events: Sequence[Prediction]) -> str:
     return f"{counted(len(events), 'event')}: {', '.join(f'{name} {n}' for name, n in classes)}"
 
 
-def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Markup:
+def answer_html(answer: Prediction, rule: PageRule, temperature: Temperature) -> Markup:
     """The events of a recording; the label, or unknown with its reason; the best classes with their probabilities.
 
     Parameters
@@ -215,7 +123,8 @@ def answer_html(answer: Prediction, rule: Rule, temperature: Temperature) -> Mar
     """
     words, label, events = explanation(answer, rule), headline(answer), events_in(answer)
     if not words:
-        near = bool(rule.score) or answer.distance_p >= rule.alpha  # NaN: the distance is off
+        measured = not math.isnan(answer.distance_p)
+        near = bool(rule.score) or (measured and not rule.rule.distance.refuses(answer.distance_p))
         sure = percent(answer.probability)
         words = (
             f"{sure[:1].upper()}{sure[1:]} sure{', and like its training files' if near else ''}."
@@ -246,30 +155,29 @@ def note_html(words: str, *, status: bool = False, turn: int | None = None) -> M
     return render("app", "note.html", words=words, status=status, turn=turn)
 
 
-def rule_words(rule: Rule) -> str:
+def rule_words(rule: PageRule) -> str:
     """The rule in plain words."""
     if not rule.of_model:
         also = " and the file is not unusual" if rule.score else ""
-        return (
-            f"Your rule: the model answers if it is at least {percent(rule.threshold)} sure{also}."
-        )
-    condition = f"it answers if it is at least {percent(rule.threshold)} sure"
+        return f"Your rule: the model answers if it is at least {percent(rule.threshold.value)} sure{also}."
+    condition = f"it answers if it is at least {percent(rule.threshold.value)} sure"
     if rule.score:
         condition += " and the file is not unusual"
-    if rule.on != "probability":
-        condition = f"it answers if the file's score ({rule.on}) is at least {rule.threshold:.4g}"
+    if rule.on != PROBABILITY:
+        condition = (
+            f"it answers if the file's score ({rule.on}) is at least {rule.threshold.value:.4g}"
+        )
     if rule.thresholds is not None:
         low, high = min(rule.thresholds.values()), max(rule.thresholds.values())
         condition = f"each label has its own threshold, {percent(low)} to {percent(high)}"
     aim = ""
     if rule.kind != "threshold":
-        share = "" if math.isnan(rule.target) else f" of {percent(rule.target)}"
-        aim = f"; chosen for a {rule.kind}{share}"
-    missed = rule.missed and f" Its target is not reached: {rule.missed}."
+        aim = f"; chosen for a {rule.kind} of {percent(rule.threshold.target)}"
+    missed = rule.threshold.message and f" Its target is not reached: {rule.threshold.message}."
     return f"The model's rule: {condition}{aim}.{missed}"
 
 
-def rule_effect_html(rule_effect: RuleEffect | None, rule: Rule) -> Markup:
+def rule_effect_html(rule_effect: RuleEffect | None, rule: PageRule) -> Markup:
     """The rule, and its coverage and accuracy on the calibration files."""
     return render(
         "app", "rule_effect.html", words=rule_words(rule), rule_effect=rule_effect,
@@ -278,7 +186,9 @@ def rule_effect_html(rule_effect: RuleEffect | None, rule: Rule) -> Markup:
 
 
 def table_html(
-    answers: Sequence[Prediction], rule: Rule, corrected: Mapping[int, str] = MappingProxyType({})
+    answers: Sequence[Prediction],
+    rule: PageRule,
+    corrected: Mapping[int, str] = MappingProxyType({}),
 ) -> Markup:
     """A table with a row for each file, and a link that saves it as CSV.
 
@@ -327,9 +237,9 @@ def answers_csv(
     return out.getvalue()
 
 
-def under_rule(answer: Prediction, rule: Rule) -> dict[str, Any]:
+def under_rule(answer: Prediction, rule: PageRule) -> dict[str, Any]:
     """The prediction under a rule, and that rule, for the API."""
-    return as_json(judge(answer, rule)) | {"rule": rule.as_json()}
+    return as_json(rule.judge(answer)) | {"rule": rule.as_json()}
 
 
 def as_json(answer: Prediction) -> dict[str, Any]:

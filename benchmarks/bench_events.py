@@ -176,8 +176,8 @@ def calibration(count: int) -> dict[str, float]:
     from datasets.items.labels import UNKNOWN
     from learners.events.merging import Events
     from learners.inference.predictions import Prediction
-    from learners.uncertainty.calibrators import fit_temperature
-    from learners.uncertainty.gates import Reason
+    from learners.rule.calibrators import fit_temperature
+    from learners.rule.reasons import Reason
 
     features, truth, _, _ = windows_of(max(12, count // 2), 1)
     centre, spread = features.mean(axis=0), features.std(axis=0) + 1e-9

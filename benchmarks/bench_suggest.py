@@ -43,8 +43,8 @@ from learners.backbones.building import build
 from learners.backbones.spec import NetworkSpec
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
+from learners.rule.arrays import softmax
 from learners.training.probe import fit_probe
-from learners.uncertainty.arrays import softmax
 
 WAYS = ("suggested", "at random")
 

@@ -48,6 +48,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from learners.rule.rule import Rule
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import demo_files, demo_run, parse, software_and_hardware
 from datasets.audio.settings import MelSettings
@@ -61,12 +63,13 @@ from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import calibration_figures
 from learners.inference.predictions import DetailedPrediction, stack_outputs
 from learners.inference.predictor import Predictor
+from learners.rule.arrays import Outputs, known_labels, softmax
+from learners.rule.base import AnyRule
+from learners.rule.calibrators import cautious, fit_temperature
+from learners.rule.decisions import Decisions
+from learners.rule.scores.base import SCORES, Score
+from learners.rule.thresholds import threshold_for_coverage
 from learners.training.probe import fit_probe
-from learners.uncertainty.arrays import Outputs, known_labels, softmax
-from learners.uncertainty.calibrators import cautious, fit_temperature
-from learners.uncertainty.decision import Confidence, Decisions
-from learners.uncertainty.scores.base import SCORES, Score
-from learners.uncertainty.thresholds import threshold_for_coverage
 
 WORDS = ["the", "of", "and", "to", "strange", "in", "picture", "is", "that", "shop", "for", "it"]
 #: Fractions of unknown files in mixtures, and the false discovery rate.
@@ -118,7 +121,7 @@ class Run:
     def decided(self, split: str) -> tuple[NDArray[np.int64], Decisions]:
         """The labels of a part, and what the model says of it."""
         rows = self.split == split
-        decide = self.predictor.confidence.decide
+        decide = self.predictor.rule.decide
         return self.labels[rows], decide(self.logits[rows], self.features[rows])
 
     def files(self, split: str) -> Files:
@@ -179,7 +182,7 @@ def named(answers: list[DetailedPrediction]) -> Files:
     return Files(answers, [Path(one.prediction.path).parent.name for one in answers])
 
 
-def clusters(confidence: Confidence, known: Files, hidden: Files) -> dict[str, float]:
+def clusters(confidence: AnyRule, known: Files, hidden: Files) -> dict[str, float]:
     files = known + hidden
     refused = [n for n, one in enumerate(files.predictions) if one.prediction.label == UNKNOWN]
     _, features = stack_outputs(files.take(refused).predictions)
@@ -201,23 +204,23 @@ def clusters(confidence: Confidence, known: Files, hidden: Files) -> dict[str, f
     }
 
 
-def p_values(confidence: Confidence, calibration: Files | None, files: Files) -> np.ndarray:
+def p_values(rule: Rule, calibration: Files | None, files: Files) -> np.ndarray:
     """P-values of files, with the model's calibration files or others."""
 
     def arrays(some: Files) -> tuple[np.ndarray, np.ndarray]:
         logits, features = stack_outputs(some.predictions)
-        return features, confidence.calibrator.scaled(logits.astype(float))
+        return features, rule.calibrator.scaled(logits.astype(float))
 
     if calibration is None:
-        return confidence.known_p(np.array([f.prediction.known for f in files.predictions]))
-    score = confidence.score_gate.score
+        return rule.known_p(np.array([f.prediction.known for f in files.predictions]))
+    score = rule.floor.score
     known = np.sort(score.calibrate(*arrays(calibration)))
-    gate = replace(confidence.score_gate, calibration=known)
-    return replace(confidence, score_gate=gate).known_p(score.score(*arrays(files)))
+    floor = replace(rule.floor, calibration=known)
+    return replace(rule, floor=floor).known_p(score.score(*arrays(files)))
 
 
 def mixtures(
-    confidence: Confidence, calibration: Files, known: Files, hidden: Files, count: int, same: bool
+    confidence: AnyRule, calibration: Files, known: Files, hidden: Files, count: int, same: bool
 ) -> dict[str, float]:
     rng = np.random.default_rng(0)
     pool = calibration + known if same else known
@@ -245,7 +248,7 @@ def discovered(run: Run, elsewhere: Path | None, count: int) -> dict[str, float]
     """What is found among the known and unknown files of a run, and among known files from elsewhere."""
     parts = {part: run.files(part) for part in (UNKNOWN, "calibration", run.held)}
     strange, calibration, known = parts.values()
-    confidence = run.predictor.confidence
+    confidence = run.predictor.rule
     out = clusters(confidence, known, strange)
     out |= mixtures(confidence, calibration, known, strange, count, True)
     if elsewhere:
@@ -300,12 +303,12 @@ def accepted(run: Run, near: list[str], far: dict[str, list[str]]) -> dict[str, 
     labels, known = run.decided(run.held)
     right, answered = known.best == labels, known.label >= 0
     logits = run.logits[run.split == run.held]
-    probabilities = softmax(logits, run.predictor.confidence.calibrator.temperature.value)
+    probabilities = softmax(logits, run.predictor.rule.calibrator.temperature.value)
     error = calibration_figures(probabilities, labels)
 
     def judged(paths: list[str]) -> Decisions:
         _, logits, features = run.predictor.outputs(paths)
-        return run.predictor.confidence.decide(logits, features)
+        return run.predictor.rule.decide(logits, features)
 
     ood = judged(near)
     out = {

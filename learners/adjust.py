@@ -12,7 +12,7 @@ from learners.cli.settings import AdjustSettings, check_replaced
 
 if TYPE_CHECKING:
     from learners.model.bundle import Bundle
-    from learners.uncertainty.operating_points import OperatingPoints
+    from learners.rule.operating_points import OperatingPoints
 
 #: Ends of the names of metrics that hold under every rule.
 LASTING = ("_accuracy", "_accuracy_interval", "_items", "_map", "_map_interval")
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
-    bundle.decider.with_rule(**chosen)  # raises before anything is printed
+    bundle.rule.but(**chosen)  # raises before anything is printed
     if settings.out is None:
         _print_table(bundle, settings.model, chosen)
     else:
@@ -58,13 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, float]) -> None:
+def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
     """Print the model's operating points, with the ``chosen`` rule marked."""
-    from learners.uncertainty.operating_points import OperatingPoints
+    from learners.rule.operating_points import OperatingPoints
 
     if (table := OperatingPoints.of(bundle.metrics)) is None:
-        kind = "" if bundle.decider.exclusive else ", because it is a multi-label model"
-        if bundle.decider.exclusive and (note := bundle.provenance.get("note")):
+        kind = "" if bundle.rule.exclusive else ", because it is a multi-label model"
+        if bundle.rule.exclusive and (note := bundle.provenance.get("note")):
             kind = f" ({note})"  # such as a copy that was fitted to a site
         raise SecondhandError(
             f"{model} does not store what other rules would answer{kind}. Give --threshold and --out, and measure the "
@@ -104,30 +104,34 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, float]) -> Non
         print(f"Write a copy with another rule:  {command} {other.rule} --out FOLDER")
 
 
-def _given_up(bundle: Bundle, chosen: Mapping[str, float]) -> list[str]:
+def _given_up(bundle: Bundle, chosen: Mapping[str, Any]) -> list[str]:
     """Sentences on the conditions of the model's rule that another rule does not have."""
-    before, after, flags = bundle.decider, bundle.decider.with_rule(**chosen), _flags(chosen)
-    lines = []
-    if before.score_gate.floors and not after.score_gate.floors:
+    from learners.rule.rule import Rule
+
+    before, after, flags = bundle.rule, bundle.rule.but(**chosen), _flags(chosen)
+    lines = list[str]()
+    if not (isinstance(before, Rule) and isinstance(after, Rule)):
+        return lines
+    if before.floor.by_score and not after.floor.by_score:
         lines.append(
             f"{flags} switches off the condition on the overall score: no file is refused as unusual."
         )
-    if before.threshold_gate.is_guaranteed and not after.threshold_gate.is_guaranteed:
+    if before.is_guaranteed and not after.is_guaranteed:
         lines.append(f"{flags} gives up the accuracy that the model guarantees.")
     return lines
 
 
-def _flags(chosen: Mapping[str, float]) -> str:
+def _flags(chosen: Mapping[str, Any]) -> str:
     return " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
 
 
-def _write(settings: Any, chosen: Mapping[str, float]) -> None:
+def _write(settings: Any, chosen: Mapping[str, Any]) -> None:
     """Write the copy, and print what it answers."""
     from pathlib import Path
 
     from learners.files.lock import check_replaceable
-    from learners.model.bundle import load_bundle, save_with_confidence
-    from learners.uncertainty.operating_points import OperatingPoints
+    from learners.model.bundle import load_bundle, save_with_rule
+    from learners.rule.operating_points import OperatingPoints
 
     check_replaceable(settings.out, overwrite=settings.overwrite, mark="config.json")
     if settings.out.resolve() == Path(settings.model).resolve():
@@ -136,11 +140,11 @@ def _write(settings: Any, chosen: Mapping[str, float]) -> None:
     before = OperatingPoints.of(bundle.metrics)
     after = before and before.at(chosen)
     rule = _flags(chosen)
-    save_with_confidence(
+    save_with_rule(
         bundle,
         Path(settings.model),
         settings.out,
-        bundle.decider.with_rule(**chosen),
+        bundle.rule.but(**chosen),
         metrics=_metrics(bundle.metrics, after),
         note=f"adjusted: {rule}",
     )

@@ -122,7 +122,7 @@ def _estimate(settings: Any) -> int:
         check_replaceable(settings.out, overwrite=settings.overwrite, mark="config.json")
     bundle = load_bundle(settings.model, network=False)
     audit = read_audit(settings.labels, settings.model)
-    labels = labels_of(audit, bundle.classes, bundle.decider.ancestors)
+    labels = labels_of(audit, bundle.classes, bundle.rule.ancestors)
     files, count = sum(s.files for s in labels.strata), len(labels.right)
     answered = sum(s.files for s in labels.strata if s.answered)
     estimates = accuracies(labels.strata)
@@ -224,9 +224,10 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
     from learners.files.checked import jsonable
     from learners.inference.predictions import stack_outputs
     from learners.inference.predictor import Predictor
-    from learners.model.bundle import load_bundle, save_with_confidence
-    from learners.uncertainty.arrays import Outputs
-    from learners.uncertainty.refitting import CERTAIN, refitted
+    from learners.model.bundle import load_bundle, save_with_rule
+    from learners.rule.arrays import Outputs
+    from learners.rule.refitting import CERTAIN, refitted
+    from learners.rule.rule import Rule
 
     bundle = load_bundle(settings.model)
     predictor = Predictor(bundle, device=settings.device, engine=settings.engine)
@@ -242,24 +243,28 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
     logits, features = stack_outputs([detailed[n] for n in usable])
     numbers = {name: i for i, name in enumerate(bundle.classes)}
     truths = [numbers.get(labels.table.rows[n]["label"], -1) for n in usable]
-    gate = bundle.decider.threshold_gate.threshold
-    target = gate.target if isfinite(gate.target) else TARGET
-    confidence = refitted(
-        bundle.decider,
+    before = bundle.rule
+    assert isinstance(before, Rule)  # others are not audited
+    target = before.threshold.target if isfinite(before.threshold.target) else TARGET
+    rule = refitted(
+        before,
         Outputs(logits.astype(np.float64), np.array(truths, np.int64), features),
         labels.weights[usable],
         target=target,
         paths=[parts[n].path for n in usable],
     )
-    threshold, before = confidence.threshold_gate.threshold, bundle.decider.calibrator.temperature
+    threshold, temperatures = (
+        rule.threshold,
+        [one.calibrator.temperature.value for one in (before, rule)],
+    )
     files = sum(s.files for s in labels.strata)
     protocol = f"{len(usable)} labelled files of a site, drawn from {files}"
     value, *limits = _of_known(labels)
-    save_with_confidence(
+    save_with_rule(
         bundle,
         Path(settings.model),
         settings.out,
-        confidence,
+        rule,
         note="temperature and threshold fitted to a site",
         protocol=protocol,
         headline="",
@@ -281,7 +286,7 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
         f"{100 * CERTAIN:.0f} % by these labels and the model's probabilities."
     )
     print(
-        f"Temperature: {before.value:.2f} before, {confidence.calibrator.temperature.value:.2f} here.\n"
+        f"Temperature: {temperatures[0]:.2f} before, {temperatures[1]:.2f} here.\n"
         f"Threshold: {threshold.value:.3g}, {reached} It answers about {100 * threshold.coverage:.0f} % of these files.\n"
         f"Model for this site:  {settings.out}"
     )

@@ -26,6 +26,7 @@
 # %%
 import tempfile
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -44,8 +45,9 @@ from learners.acceleration import keep_memory
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings, TrainSettings
 from learners.evaluation.figures import all_figures
-from learners.evaluation.held_out import calibrate, predict_held_out
+from learners.evaluation.held_out import outputs_to_calibrate, predict_held_out
 from learners.model.bundle import Bundle, save_bundle
+from learners.tasks.single import SingleLabel
 from learners.training.callbacks import Ema
 from learners.training.learner import fine_tune, make_learner
 from secondhand import Predictor
@@ -153,14 +155,16 @@ assert average.max() < raw.max()
 # %% [markdown]
 # ## Calibrate
 #
-# The averaged model becomes a model folder (`Bundle`). On the calibration files, `calibrate` fits a temperature $T$, which divides the
+# The averaged model becomes a model folder (`Bundle`). On the calibration files, `fit_rule` fits a temperature $T$, which divides the
 # logits, $p = \operatorname{softmax}(z / T)$, and the distance from the training items beyond which an item is "out of
 # distribution". Then the finished model predicts all other files, and `all_figures` computes the metrics.
 
 # %%
 bundle = Bundle(learn.model_ema.eval(), spec, classes, preprocessing)
+measured = outputs_to_calibrate(Predictor(bundle), table, table.frame, train)
+rule = SingleLabel().fit_rule(measured, classes, ConfidenceSettings(threshold=0.9))
+bundle = replace(bundle, rule=rule)
 predictor = Predictor(bundle)
-_ = calibrate(predictor, table.frame, table.frame, ConfidenceSettings(threshold=0.9), train)
 evaluation = predict_held_out(predictor, table, bs=64)
 metrics = all_figures(evaluation, bundle)
 valid = metrics["splits"]["valid"]
@@ -187,7 +191,7 @@ for axes, when in zip(grid, ("before", "after"), strict=True):
     axes.errorbar(bins["confidence"], bins["accuracy"], errors, fmt="o", color=BLUE, ms=4, lw=1)
     axes.set(xlabel="confidence", title=f"{when} the temperature", xlim=(0, 1.02), ylim=(0, 1.04))
 grid[0].set_ylabel("accuracy")
-temperature = bundle.confidence.calibrator.temperature.value
+temperature = bundle.rule.calibrator.temperature.value
 figure.suptitle(f"Reliability on the validation digits; the temperature is {temperature:.2f}")
 plt.show()
 assert 0.3 < temperature < 2

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from learners.rule.fitting import fit_rule
 from tests.phones import avif, heic, m4a
 
 Rng = np.random.Generator
@@ -410,8 +411,7 @@ def write_models(folder: Path) -> None:
     from learners.backbones.building import NetworkSpec, build
     from learners.model.bundle import Bundle, save_bundle
     from learners.model.tta import TTAView
-    from learners.uncertainty.arrays import Outputs
-    from learners.uncertainty.decision import Confidence
+    from learners.rule.arrays import Outputs
 
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
@@ -429,7 +429,7 @@ def write_models(folder: Path) -> None:
             width = network[0](torch.zeros(1, 3, 32, 32)).shape[1]  # type: ignore[union-attr,operator,index]
         features, reference = rng.normal(size=(40, width)), rng.normal(size=(50, width))
         trained = logits[rng.integers(0, len(logits), 50)]
-        confidence = Confidence.fit(
+        confidence = fit_rule(
             Outputs(logits, logits.argmax(1), features),
             Outputs(trained, trained.argmax(1), reference),
         )
@@ -440,7 +440,7 @@ def write_models(folder: Path) -> None:
             preprocessing=preprocessing,
             spectrogram=spectrogram,
             tta_views=(TTAView(), views[kind]) if kind in views else (TTAView(),),
-            confidence=confidence,
+            rule=confidence,
             provenance={"data": "photos/", "seed": 3},
             metrics={"valid_accuracy": 0.75},
         )

@@ -93,7 +93,7 @@ class Detections:
         return [one for one in self.frames[path].detections if one.confidence >= self.limit]
 
     def confidence(self, path: str, box: Box | None) -> float:
-        """Confidence of a box; without one the largest of the picture, 0 if there is none, NaN after a failure."""
+        """AnyRule of a box; without one the largest of the picture, 0 if there is none, NaN after a failure."""
         frame = self.frames[path]
         if frame.failure:
             return math.nan

@@ -35,7 +35,7 @@ from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
 from learners.evaluation.stratified import Stratum, draw
 from learners.inference.predictor import Predictor
 from learners.model.bundle import model_digest
-from learners.uncertainty.arrays import Floats, Mask
+from learners.rule.arrays import Floats, Mask
 
 if TYPE_CHECKING:
     pass
@@ -112,7 +112,7 @@ def draw_audit(
 
 def check_single_label(predictor: Predictor) -> None:
     """Raise SecondhandError if a model may assign several labels to a file."""
-    if not predictor.confidence.exclusive:
+    if not predictor.rule.exclusive:
         raise SecondhandError(
             "This is a multi-label model, and a file of an audit gets one label. Use learners.evaluate with a "
             "labelled table"

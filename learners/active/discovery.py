@@ -25,11 +25,12 @@ from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
 from learners.cameras.bursts import events_of
 from learners.inference.predictions import Floats, Prediction
 from learners.inference.predictor import Predictor
-from learners.uncertainty.arrays import Groups, Ints
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.gates import BACKGROUND
-from learners.uncertainty.scores.base import normalise
-from learners.uncertainty.thresholds import effective_counts, group_sums
+from learners.rule.arrays import Groups, Ints
+from learners.rule.base import AnyRule
+from learners.rule.reasons import BACKGROUND
+from learners.rule.rule import Rule
+from learners.rule.scores.base import normalise
+from learners.rule.thresholds import effective_counts, group_sums
 
 #: Smallest number of files in a cluster, the default of scikit-learn.
 SMALLEST = 5
@@ -123,8 +124,8 @@ def discover(
     SecondhandError : ``fdr`` is out of range, or the model has several labels per file, no training features or no
         calibration scores.
     """
-    confidence = predictor.confidence
-    discoveries_of(confidence, [], np.empty((0, 0), np.float32), fdr)  # raises at once
+    rule = predictor.rule
+    discoveries_of(rule, [], np.empty((0, 0), np.float32), fdr)  # raises at once
     predictions: list[Prediction] = []
     refused: list[Floats] = []
     for window in unlabelled(predictor, files, counts, labelled=labelled, bs=bs, workers=workers):
@@ -141,11 +142,11 @@ def discover(
         names = [*dict.fromkeys(paths)]
         event_of = {names[n]: k for k, event in enumerate(events_of(names)) for n in event}
         together = np.array([event_of[path] for path in paths], np.int64)
-    return discoveries_of(confidence, predictions, features, fdr, together)
+    return discoveries_of(rule, predictions, features, fdr, together)
 
 
 def discoveries_of(
-    confidence: Confidence,
+    rule: AnyRule,
     predictions: Sequence[Prediction],
     features: Floats,
     fdr: float,
@@ -158,25 +159,30 @@ def discoveries_of(
     """
     if not 0 < fdr < 1:
         raise SecondhandError(f"--fdr {fdr:g}: expected a fraction between 0 and 1, such as 0.1")
-    p = confidence.known_p(np.array([prediction.known for prediction in predictions]))
+    if not isinstance(rule, Rule):
+        raise SecondhandError(
+            "p-values: multi-label models have no score that separates known from unknown classes. Train with one label "
+            "per file"
+        )
+    p = rule.known_p(np.array([prediction.known for prediction in predictions]))
     new = benjamini_hochberg(p, fdr)
     found = [
         Found(prediction, float(p[row]), bool(new[row]))
         for row, prediction in enumerate(predictions)
         if prediction.label == UNKNOWN
     ]
-    reference = confidence.distance.reference
+    reference = rule.distance.reference
     if reference is None:
         raise SecondhandError(
             "the model stores no features of its training files, which separate clusters of known classes. Train it again"
         )
-    scenes = scenes_of(features, max(confidence.distance.copy, _usual_distance(reference)))
+    scenes = scenes_of(features, max(rule.distance.copy, _usual_distance(reference)))
     clusters_rows = clusters_of(features, reference, scenes) if found else []
     units = scenes
     if together is not None and len(scenes):
         first = scenes.max() + 1
         units = components(scenes, first + together, first + 1 + together.max())[scenes].astype(int)
-    refused = 1 - confidence.threshold_gate.threshold.coverage
+    refused = 1 - rule.threshold.coverage
     clusters = [
         _cluster([found[i] for i in rows], units[rows], refused, len(clusters_rows))
         for rows in clusters_rows
@@ -185,7 +191,7 @@ def discoveries_of(
     clustered = {i for rows in clusters_rows for i in rows}
     others = [row for i, row in enumerate(found) if i not in clustered]
     others.sort(key=lambda row: row.p_value)
-    calibration = len(confidence.score_gate.calibration)
+    calibration = len(rule.floor.calibration)
     return Discoveries(clusters, others, len(predictions), calibration)
 
 

@@ -35,8 +35,8 @@ from learners.files.lock import locked
 from learners.inference.predictions import DetailedPrediction, Floats, stack_outputs
 from learners.inference.predictor import Predictor
 from learners.model.bundle import hash_of_features
-from learners.uncertainty.gates import Why
-from learners.uncertainty.scores.base import normalise
+from learners.rule.reasons import Why
+from learners.rule.scores.base import normalise
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,8 +34,8 @@ from datasets.sources.embeddings import add_embeddings
 from learners.active.embeddings import nameable
 from learners.inference.predictions import DetailedPrediction, Floats
 from learners.inference.predictor import Predictor
-from learners.uncertainty.gates import Reason, Why
-from learners.uncertainty.scores.base import normalise
+from learners.rule.reasons import Reason, Why
+from learners.rule.scores.base import normalise
 
 log = logging.getLogger(__name__)
 
@@ -250,12 +250,12 @@ def margin_uncertainty(probabilities: NDArray[np.floating]) -> NDArray[np.floati
 
 
 def _suggestion(predictor: Predictor, window: DetailedPrediction) -> Suggestion:
-    prediction, confidence = window.prediction, predictor.confidence
+    prediction, rule = window.prediction, predictor.rule
     assert window.logits is not None
     logits = np.asarray(window.logits, float)[None]
     classes, guess = predictor.classes, prediction.best
-    probabilities = confidence.probabilities(logits)
-    if not confidence.exclusive:  # the least certain label counts
+    probabilities = rule.probabilities(logits)
+    if not rule.exclusive:  # the least certain label counts
         least = int(np.abs(probabilities[0] - 0.5).argmin())
         classes, probabilities = [classes[least]], probabilities[:, least : least + 1]
         guess = "" if prediction.label == UNKNOWN else prediction.label

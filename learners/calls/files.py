@@ -97,7 +97,7 @@ class FileCall(Call):
             names=settings.paths,
             spectrogram=predictor.spectrogram,
             classes=predictor.names,
-            exclusive=predictor.confidence.exclusive,
+            exclusive=predictor.rule.exclusive,
             provenance=provenance,
         )
         check_call(self.output, shape, predictor.kind, settings.out, overwrite=settings.overwrite)

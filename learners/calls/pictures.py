@@ -37,7 +37,7 @@ class PictureCall(RecordedCall):
     def merge(self, predictor: Predictor) -> Merge:
         if not self.settings.events:
             return super().merge(predictor)
-        return bursts_of_call(self.settings, predictor.confidence, self.clock, self.top)
+        return bursts_of_call(self.settings, predictor.rule, self.clock, self.top)
 
     def files(self, skipped: Counter[str]) -> Iterator[str]:
         name_detections(self.bundle, self.settings.paths)

@@ -13,7 +13,7 @@ from datasets.core.errors import BadFile
 from datasets.core.part import Part
 from learners.inference.decoding import Pieces
 from learners.inference.predictions import DetailedPrediction, Floats, stack_outputs
-from learners.uncertainty.gates import Reason, Why
+from learners.rule.reasons import Reason, Why
 
 if TYPE_CHECKING:
     from datasets.sources.megadetector import Detections

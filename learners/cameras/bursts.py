@@ -19,13 +19,18 @@ from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from learners.cli.settings import ConfidenceSettings
 from learners.events.merging import check_seconds
-from learners.inference.predictions import Prediction, merge_probabilities
-from learners.inference.predictor import Predictor
+from learners.inference.predictions import (
+    Prediction,
+    decided_again,
+    merge_probabilities,
+    predictions_from,
+)
 from learners.predictions.rows import Merge
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.gates import Reason, Why
-from learners.uncertainty.thresholds import Threshold, threshold_for_accuracy
+from learners.rule.arrays import Outputs
+from learners.rule.base import AnyRule
+from learners.rule.reasons import Reason, Why
+from learners.rule.rule import Rule
+from learners.rule.thresholds import Threshold, threshold_for_accuracy
 
 #: Seconds without a frame that end an event, if ``--gap`` names no others: a common setting of camera-trap studies.
 GAP = 60.0
@@ -65,7 +70,7 @@ class Bursts(Merge):
     ----------
     clock : times of the files, their deployments, and the events that their source names. A camera is a deployment,
         else a folder.
-    threshold : least probability of an answered event.
+    rule : that of the model, which has a threshold for events.
     gap : seconds without a frame that end an event.
     top : number of classes to list.
     counts : number of events, by number of frames.
@@ -74,7 +79,7 @@ class Bursts(Merge):
 
     columns: ClassVar[Sequence[str]] = tuple(field.name for field in fields(Event))  # type: ignore[misc]
     clock: Clock
-    threshold: float
+    rule: Rule
     gap: float = GAP
     top: int = 3
     counts: Counter[int] = field(default_factory=Counter)
@@ -95,7 +100,7 @@ class Bursts(Merge):
                 self.counts[len(members)] += 1
                 path = members[0].path
                 self._names[path] = self.clock.sequences.get(path) or self.counts.total()
-                merged = merge_frames(members, self.threshold)
+                merged = merge_frames(members, self.rule)
                 self.answered += merged.label != UNKNOWN
                 times = [_moment(member.path, self.clock) for member in members]
                 length = None
@@ -129,7 +134,7 @@ class Bursts(Merge):
         )
 
 
-def bursts_of_call(settings: Any, rule: Confidence, clock: Clock, top: int) -> Bursts:
+def bursts_of_call(settings: Any, rule: AnyRule, clock: Clock, top: int) -> Bursts:
     """How a call merges frames into events: by its own threshold, else by that of the model for events.
 
     Raises
@@ -137,16 +142,15 @@ def bursts_of_call(settings: Any, rule: Confidence, clock: Clock, top: int) -> B
     SecondhandError : the model has no such threshold or several labels, or ``--gap`` is no number of seconds.
     """
     check_seconds(settings)
-    threshold, problem = settings.threshold, ""
-    if not rule.exclusive:
-        problem = "has several labels. Leave --events out"
-    elif threshold is None and rule.events is None:
-        problem = "has no threshold for events. Leave it out, or give --threshold"
-    if problem:
-        raise SecondhandError(f"--events: the model {settings.model} {problem}")
-    if threshold is None and rule.events is not None:
-        threshold = rule.events.value
-    return Bursts(clock, threshold, GAP if settings.gap is None else settings.gap, top)
+    if not isinstance(rule, Rule):
+        raise SecondhandError(
+            f"--events: the model {settings.model} has several labels. Leave --events out"
+        )
+    if rule.events is None:
+        raise SecondhandError(
+            f"--events: the model {settings.model} has no threshold for events. Leave it out, or give --threshold"
+        )
+    return Bursts(clock, rule, GAP if settings.gap is None else settings.gap, top)
 
 
 def camera_of(path: str, clock: Clock) -> str:
@@ -222,8 +226,8 @@ def pause(earlier: datetime, later: datetime) -> float:
     return seconds
 
 
-def merge_frames(frames: Sequence[Prediction], threshold: float) -> Prediction:
-    """The prediction of an event; each frame lists all classes.
+def merge_frames(frames: Sequence[Prediction], rule: Rule) -> Prediction:
+    """The prediction of an event under a model's rule; each frame lists all classes.
 
     Frames that are empty (blank or background), show people or vehicles, or cannot be read have no say. The others
     are merged by `merge_probabilities`, the softmax of their mean logits. If the model does not know more than half
@@ -236,19 +240,17 @@ def merge_frames(frames: Sequence[Prediction], threshold: float) -> Prediction:
     top = merge_probabilities(shown)
     best, probability = top[0]
     strange = Counter(one.reason.why for one in shown if one.reason.why in _STRANGE)
-    why = Why.ACCEPTED
-    if 2 * strange.total() > len(shown):
-        why = strange.most_common(1)[0][0]
-    elif probability < threshold:
-        why = Why.AMBIGUOUS
     surest = max(shown, key=lambda frame: dict(frame.top)[best])
-    label = best if why is Why.ACCEPTED else UNKNOWN
-    named = surest._replace(label=label, best=best, probability=probability)
-    return named._replace(reason=Reason(why), top=top)
+    event = surest._replace(best=best, probability=probability, top=top, reason=Reason())
+    if 2 * strange.total() > len(shown):
+        return event._replace(label=UNKNOWN, reason=Reason(strange.most_common(1)[0][0]))
+    (decided,) = decided_again([event], rule.for_events, [name for name, _ in top])
+    return decided
 
 
 def fit_event_threshold(
-    predictor: Predictor,
+    rule: Rule,
+    classes: Sequence[str],
     calibration: Outputs,
     labels: Sequence[str],
     paths: Sequence[str],
@@ -263,14 +265,20 @@ def fit_event_threshold(
 
     Parameters
     ----------
+    rule, classes : those of the model, without a threshold for events.
     calibration : outputs of the n calibration items, with groups.
     labels, paths : their n labels and files.
     clock : times of the files, and their deployments.
     """
-    parts, every = [Part(path) for path in paths], len(predictor.classes)
-    frames = predictor.decide(parts, calibration.logits, calibration.features, top=every)
+    parts, every = [Part(path) for path in paths], len(classes)
+    frames = predictions_from(
+        rule, classes, parts, calibration.logits, calibration.features, top=every
+    )
     events = [event for event in events_of(paths, clock) if len({labels[n] for n in event}) == 1]
-    merged = [merge_frames([frames[number] for number in numbers], 0.0) for numbers in events]
+    all_answered = rule.but(threshold=0.0)
+    merged = [
+        merge_frames([frames[number] for number in numbers], all_answered) for numbers in events
+    ]
     passed = np.array([not event.reason for event in merged], bool)
     sure = np.array([event.probability for event in merged])[passed]
     truths = [labels[numbers[0]] for numbers in events]

@@ -12,7 +12,7 @@ from datasets.core.errors import counted
 ALMOST_NOTHING = 0.1
 #: Calibration files below which the limits of an accuracy span a third of it or more.
 FEW = 20
-#: Calibration files from which probabilities can be corrected, as `learners.uncertainty` has it.
+#: Calibration files from which probabilities can be corrected, as `learners.rule` has it.
 ENOUGH = 100
 #: The 95 % limits of `MANY` independent files are never `WIDE`.
 MANY, WIDE = 50, 0.3
@@ -102,7 +102,7 @@ def small_data(metrics: Mapping[str, Any], files: int, uncalibrated: Sequence[st
 
 def looser_rule(metrics: Mapping[str, Any]) -> tuple[str, str] | None:
     """The flag of a rule that answers more files, and what it answers, if the model answers fewer than half."""
-    from learners.uncertainty.operating_points import OperatingPoints
+    from learners.rule.operating_points import OperatingPoints
 
     table = OperatingPoints.of(metrics)
     if table is None or (point := table.offered) is None:

@@ -233,7 +233,7 @@ class AugmentSettings:
 
 
 def _scores() -> Registry[Any]:
-    from learners.uncertainty.scores.base import SCORES  # with NumPy, which no other setting needs
+    from learners.rule.scores.base import SCORES  # with NumPy, which no other setting needs
 
     return SCORES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learners.uncertainty.arrays import check_scores
+from learners.rule.arrays import check_scores
 
 
 def auroc(known: ArrayLike, unknown: ArrayLike) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtri
 
 from datasets.core.errors import SecondhandError
-from learners.uncertainty.arrays import (
+from learners.rule.arrays import (
     Floats,
     Groups,
     Ints,
@@ -22,7 +22,7 @@ from learners.uncertainty.arrays import (
     check_labels,
     check_probabilities,
 )
-from learners.uncertainty.thresholds import (
+from learners.rule.thresholds import (
     design_effects,
     effective_counts,
     few_groups_factor,
@@ -85,9 +85,7 @@ class Reliability:
     @property
     def error(self) -> float:
         """Expected calibration error: mean over items of |mean confidence - accuracy| of their bin."""
-        return float(
-            (self.count * np.abs(self.confidence - self.accuracy)).sum() / self.count.sum()
-        )
+        return float((self.count * np.abs(self.confidence - self.accuracy)).sum() / self.count.sum())
 
 
 def reliability(
@@ -134,7 +132,7 @@ def fraction(
     """Fraction of ``right [n]`` and its 95 % limits; NaN, 0, 1 for n = 0. Only items ``where [n]`` is true count.
 
     The limits are exact for independent items. Errors within a group of ``groups [n]`` are correlated: the limits
-    are then those of the equivalent number of independent items (`learners.uncertainty.thresholds`). Outcomes
+    are then those of the equivalent number of independent items (`learners.rule.thresholds`). Outcomes
     between 0 and 1 (means of several trials) are rounded to whole items.
     """
     outcomes = np.asarray(right, np.float64)

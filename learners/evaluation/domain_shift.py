@@ -25,10 +25,11 @@ from learners.evaluation.calibration_metrics import (
     with_limits,
 )
 from learners.evaluation.held_out import Evaluation
-from learners.uncertainty.arrays import Outputs, known_labels, softmax
-from learners.uncertainty.calibrators import fit_temperature
-from learners.uncertainty.decision import Confidence, Decisions
-from learners.uncertainty.gates import Why
+from learners.rule.arrays import Outputs, known_labels, softmax
+from learners.rule.calibrators import fit_temperature
+from learners.rule.decisions import Decisions
+from learners.rule.reasons import Why
+from learners.rule.rule import Rule
 
 COLUMNS = ("what", "guaranteed", "here", "low", "high", "items")
 #: Least number of calibration items for an estimate.
@@ -62,7 +63,7 @@ def outputs_of_split(evaluation: Evaluation, classes: Sequence[str], split: str)
 
 
 def calibration_check(
-    confidence: Confidence,
+    rule: Rule,
     items: Outputs,
     coverage: float | None = None,
 ) -> CalibrationCheck:
@@ -77,11 +78,11 @@ def calibration_check(
     if not len(known_labels(items)):
         message = "No item of a known class was predicted, so the calibration cannot be checked"
         return CalibrationCheck([message], pd.DataFrame(columns=COLUMNS))
-    decided = confidence.decide(items.logits, items.features)
+    decided = rule.decide(items.logits, items.features)
     checks = [
-        _accepted(confidence, items, decided, coverage),
-        _temperature(confidence, items, decided),
-        _distance(confidence, items, decided),
+        _accepted(rule, items, decided, coverage),
+        _temperature(rule, items, decided),
+        _distance(rule, items, decided),
     ]
     rows = [row for _, rows in checks for row in rows]
     return CalibrationCheck(
@@ -90,10 +91,10 @@ def calibration_check(
 
 
 def _accepted(
-    confidence: Confidence, items: Outputs, decided: Decisions, coverage: float | None
+    rule: Rule, items: Outputs, decided: Decisions, coverage: float | None
 ) -> CheckedPart:
-    threshold, accepted = confidence.threshold_gate.threshold, decided.label >= 0
-    right, n = confidence.is_right(decided.label, known_labels(items)), int(accepted.sum())
+    threshold, accepted = rule.threshold, decided.label >= 0
+    right, n = rule.is_right(decided.label, known_labels(items)), int(accepted.sum())
     limits = fraction(right, items.groups, accepted)
     has_guarantee = bool(np.isfinite(threshold.guaranteed))
     mean_probability = float(decided.sure[accepted].mean()) if n else float("nan")
@@ -122,8 +123,8 @@ def _accepted(
     ]
 
 
-def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> CheckedPart:
-    labels, fitted = known_labels(items), confidence.calibrator.temperature
+def _temperature(rule: Rule, items: Outputs, decided: Decisions) -> CheckedPart:
+    labels, fitted = known_labels(items), rule.calibrator.temperature
     n, units = len(labels), items.groups
     best = fit_temperature(items.logits, labels, groups=units, what="file")
     side = ""
@@ -139,7 +140,7 @@ def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> 
     rows = [("temperature", fitted.value, best.value, best.low, best.high, n)]
     before, after = (
         calibration_figures(
-            softmax(items.logits, t, background=confidence.calibrator.background),
+            softmax(items.logits, t, background=rule.calibrator.background),
             labels,
             groups=units,
         )
@@ -157,13 +158,14 @@ def _temperature(confidence: Confidence, items: Outputs, decided: Decisions) -> 
     return lines, rows
 
 
-def _distance(confidence: Confidence, items: Outputs, decided: Decisions) -> CheckedPart:
-    n, alpha = len(decided.distance_p), confidence.distance.alpha
+def _distance(rule: Rule, items: Outputs, decided: Decisions) -> CheckedPart:
+    n, alpha = len(decided.distance_p), rule.distance.alpha
     if np.isnan(decided.distance_p).all():
         return ["The model measures no distances: no file is refused as out of distribution"], []
-    value, low, high = fraction(decided.distance_p < alpha, items.groups)
-    if confidence.distance.too_few:
-        count, least = len(confidence.distance.calibration), confidence.distance.least
+    refused = rule.distance.refuses(decided.distance_p)
+    value, low, high = fraction(refused, items.groups)
+    if rule.distance.too_few:
+        count, least = len(rule.distance.calibration), rule.distance.least
         files = f"{counted(count, 'calibration file')}; {least} are needed"
         return [f"Refused as out of distribution: rule off ({files})"], []
     line = (
@@ -209,7 +211,7 @@ def expected_accuracy(
     predictions : table with the columns of `Prediction`, without bad files. A file without a prediction counts as wrong.
     alpha : fraction of known files that the distance refuses.
     mild : there is no estimate if the distance refuses more than this multiple of ``alpha``, beyond chance
-        (`learners.uncertainty.gates.DistanceGate`).
+        (`learners.rule.distance.Distance`).
     """
     measured = _calibration_accuracy(metrics)
     if measured is None:

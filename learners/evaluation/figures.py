@@ -29,9 +29,9 @@ from learners.evaluation.calibration_metrics import (
 from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation, is_correct
 from learners.files.checked import jsonable
 from learners.model.bundle import Bundle
-from learners.uncertainty.arrays import Floats, Ints, Mask, softmax
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.thresholds import aurc, effective_counts, risk_coverage
+from learners.rule.arrays import Floats, Ints, Mask, softmax
+from learners.rule.rule import KEPT, PROBABILITY, Rule
+from learners.rule.thresholds import aurc, effective_counts, risk_coverage
 
 #: Splits for the figures of calibration and refusal, best first.
 HONEST = ("test", "valid", "calibration")
@@ -86,8 +86,9 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
     if logits.shape[1] != classes:  # no item has logits, so their number is not known
         logits = np.full((len(logits), classes), np.nan)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1))
-    confidence = bundle.decider
-    features = None if confidence.distance.reference is None else evaluation.features[rows]
+    rule = bundle.rule
+    assert isinstance(rule, Rule)
+    features = None if rule.distance.reference is None else evaluation.features[rows]
     numbers = {name: i for i, name in enumerate(bundle.classes)}
     frame = evaluation.predictions.iloc[rows]
     truths = frame["truth"].map(numbers).where(frame["split"].ne(UNKNOWN)).fillna(-1)
@@ -95,21 +96,18 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
     if not len(rows):
         none, flat = np.empty((0, classes)), np.empty(0)
         no = np.empty(0, bool)
-        return ScoredItems(
-            rows, labels, labels, none, none, flat, flat, no, confidence.score_gate.name
-        )
-    decided = confidence.decide(logits[rows], features, paths=frame["path"].tolist())
-    gate = decided.probability if confidence.threshold_gate.on == "probability" else decided.known
+        return ScoredItems(rows, labels, labels, none, none, flat, flat, no, rule.floor.score.name)
+    decided = rule.decide(logits[rows], features, paths=frame["path"].tolist())
     return ScoredItems(
         rows=rows,
         labels=labels,
         best=decided.best,
-        before=softmax(logits[rows], background=confidence.calibrator.background),
+        before=softmax(logits[rows], background=rule.calibrator.background),
         after=decided.probabilities,
         known=decided.known,
-        gate=gate,
+        gate=rule.gate(decided),
         right=decided.best == labels,
-        score=confidence.score_gate.name,
+        score=rule.floor.score.name,
     )
 
 
@@ -162,7 +160,8 @@ def all_figures(
     ``weakest_class``: of `weakest_class`; ``confusion``: counts [true class, best class] of the held-out items; ``answers``: of `answers_of`.
     """
     predictions = evaluation.predictions
-    scored = score_items(evaluation, bundle) if scored is None else scored
+    scored, rule = score_items(evaluation, bundle) if scored is None else scored, bundle.rule
+    assert isinstance(rule, Rule)
     names = [str(name) for name in predictions["split"].unique() if name not in OPEN_SET_SPLITS]
     main = best_split(names)
     split = predictions["split"].to_numpy()[scored.rows]
@@ -179,7 +178,7 @@ def all_figures(
         "reliability": _reliability(chosen, predictions),
         "risk_coverage": _risk_coverage(chosen, predictions, main),
         "unknown_classes": _unknown_figures(
-            chosen, scored.where(split == UNKNOWN), predictions, bundle.decider
+            chosen, scored.where(split == UNKNOWN), predictions, rule
         ),
         "background": background if len(learned) else None,
         "classes": class_table(known, bundle.classes).to_dict("records"),
@@ -337,7 +336,7 @@ def stricter_threshold(accepted: Floats, *, below: float = np.inf) -> float | No
 
 
 def _accepted_unknown(
-    known: ScoredItems, ood: ScoredItems, predictions: pd.DataFrame, rule: Confidence
+    known: ScoredItems, ood: ScoredItems, predictions: pd.DataFrame, rule: Rule
 ) -> dict[str, Any]:
     """Fraction of files of unknown classes that are accepted, and the effect of a stricter threshold."""
     is_accepted = predictions["label"].ne(UNKNOWN)
@@ -345,8 +344,7 @@ def _accepted_unknown(
     rate = named_limits(part_of(is_accepted.loc[is_unknown], predictions))
     accepted = is_accepted.to_numpy()
     gates = [items.gate[accepted[items.rows]] for items in (ood, known)]
-    rule_gate = rule.threshold_gate
-    on = "" if rule_gate.on == "probability" else f" of the score {rule_gate.on}"
+    on = "" if rule.on == PROBABILITY else f" of the score {rule.on}"
     value = stricter_threshold(gates[0], below=np.inf if on else 1.0)
     files = int(is_unknown.sum())
     message = (
@@ -363,7 +361,7 @@ def _accepted_unknown(
     n_known = predictions["split"].eq(split).sum()
     flags = "" if on else _flags(value, rule)
     before, after = (float(n / n_known) for n in (len(gates[1]), (gates[1] >= value).sum()))
-    now = rule_gate.threshold.value
+    now = rule.threshold.value
     return figures | {
         "message": f"{message}. With a threshold{on} of {value:.12g} instead of {now:.4g}{flags} it would be {n_left} "
         f"({percent(n_left / files)}), and {percent(after)} instead of {percent(before)} of the {part_name(split)} "
@@ -376,16 +374,18 @@ def _accepted_unknown(
     }
 
 
-def _flags(threshold: float, rule: Confidence) -> str:
+def _flags(threshold: float, rule: Rule) -> str:
     """The flags of ``predict`` that change nothing but the threshold, in brackets; "" if there are none.
 
     ``--threshold`` alone would switch the score off.
     """
-    gate, kept = rule.score_gate, ""
-    if gate.name in gate.floors:
-        floors = gate.by_kept.get(gate.name, [])  # the last lets 99 % of the calibration files pass
+    kept, name = "", rule.floor.score.name
+    if name in rule.floor.by_score:
+        floors = rule.floor.by_kept.get(name, [])
         same = [
-            (100 - len(floors) + n) / 100 for n, floor in enumerate(floors) if floor == gate.floor
+            percent / 100
+            for percent, floor in zip(KEPT, floors, strict=False)
+            if floor == rule.floor.value
         ]
         if not same:
             return ""
@@ -395,7 +395,7 @@ def _flags(threshold: float, rule: Confidence) -> str:
 
 
 def _unknown_figures(
-    known: ScoredItems, ood: ScoredItems, predictions: pd.DataFrame, rule: Confidence
+    known: ScoredItems, ood: ScoredItems, predictions: pd.DataFrame, rule: Rule
 ) -> dict[str, Any] | None:
     rows = predictions.loc[predictions["split"].eq(UNKNOWN)]
     if rows.empty:

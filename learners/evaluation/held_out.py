@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,14 @@ from datasets.cameras.clock import TIME_AND_PLACE, Clock
 from datasets.core import progress
 from datasets.core.part import Box, parts_of
 from datasets.items.items import Items
-from datasets.items.labels import JOIN, UNKNOWN, targets_of
+from datasets.items.labels import JOIN, UNKNOWN
 from datasets.items.places import as_in_predictions
 from datasets.items.splits import split_units
 from datasets.kinds.base import KINDS
-from learners.cameras.bursts import fit_event_threshold
-from learners.cli.settings import ConfidenceSettings, Settings, TrainSettings
+from learners.cli.settings import TrainSettings
 from learners.inference.predictions import FIELDS, Floats, stack_outputs
 from learners.inference.predictor import Predictor
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.decision import Confidence
+from learners.rule.arrays import Outputs
 
 log = logging.getLogger(__name__)
 
@@ -78,64 +76,52 @@ class Evaluation:
         return Evaluation(predictions, self.logits[kept], self.features[kept])
 
 
-def calibrate(
-    predictor: Predictor,
-    frame: pd.DataFrame,
-    rows: pd.DataFrame,
-    settings: ConfidenceSettings,
-    train: TrainSettings,
-    clock: Clock | None = None,
-) -> None:
-    """Fit the model's temperature, threshold and distance to the calibration split.
+@dataclass(frozen=True)
+class Measured:
+    """What a rule is fitted to: outputs of calibration and training items, opened as in prediction, without augmentation.
 
-    Distances are measured to the training items in ``rows``, opened as in prediction: without augmentation, and long
-    recordings in windows. The ``clock`` tells which photos are one event.
+    Attributes
+    ----------
+    items : outputs of the n calibration items, without labels.
+    reference : outputs of the training items, without labels.
+    truths, paths : labels and files of the calibration items, [n].
+    reference_truths : labels of the training items.
+    background : whether the network learned a background class.
+    clock : times and places of the files.
+    photos : whether the items are photos, of which several may show one event.
     """
-    held_out = as_predicted(predictor, frame.loc[frame["split"].eq("calibration")])
-    calibration, labels, paths = outputs_of_rows(predictor, held_out, train.bs)
-    reference, of_reference, _ = outputs_of_rows(
+
+    items: Outputs
+    reference: Outputs
+    truths: list[str]
+    paths: list[str]
+    reference_truths: list[str]
+    background: bool
+    clock: Clock
+    photos: bool
+
+
+def outputs_to_calibrate(
+    predictor: Predictor, table: Items, rows: pd.DataFrame, train: TrainSettings
+) -> Measured:
+    """Outputs of the calibration items of a table, and of the training items in ``rows``, to which distances are measured;
+    long recordings in windows.
+    """
+    held_out = as_predicted(predictor, table.frame.loc[table.frame["split"].eq("calibration")])
+    items, truths, paths = outputs_of_rows(predictor, held_out, train.bs)
+    reference, reference_truths, _ = outputs_of_rows(
         predictor, reference_rows(rows, train.seed), train.bs, REFERENCE_STEP
     )
-    numbers = {name: i for i, name in enumerate(predictor.classes)}
-    calibration, reference = (
-        replace(items, labels=np.array([numbers[name] for name in names], np.int64))
-        for items, names in ((calibration, labels), (reference, of_reference))
+    return Measured(
+        items,
+        reference,
+        truths,
+        paths,
+        reference_truths,
+        background=bool(rows["label"].eq(UNKNOWN).any()),
+        clock=table.clock,
+        photos=KINDS[predictor.kind].photo,
     )
-    learned = bool(rows["label"].eq(UNKNOWN).any())
-    fitted = Confidence.fit(calibration, reference, settings, paths=paths, background=learned)
-    temperature = fitted.calibrator.temperature.value
-    log.debug("Temperature %.2f from %d items", temperature, len(paths))
-    _set_confidence(predictor, fitted)
-    if KINDS[predictor.kind].photo:
-        fitted.events = fit_event_threshold(
-            predictor, calibration, labels, paths, settings, clock or Clock()
-        )
-        log.debug("Events: %s", fitted.events)
-
-
-def calibrate_labels(
-    predictor: Predictor, frame: pd.DataFrame, rows: pd.DataFrame, settings: Settings
-) -> None:
-    """Fit the calibration, thresholds and distance of a multi-label model to the calibration split."""
-    held_out, bs = frame.loc[frame["split"].eq("calibration")], settings.train.bs
-    held_out = as_predicted(predictor, held_out)
-    calibration, labels, paths = outputs_of_rows(predictor, held_out, bs)
-    reference, *_ = outputs_of_rows(
-        predictor, reference_rows(rows, settings.train.seed), bs, REFERENCE_STEP
-    )
-    targets = np.array([targets_of(label, predictor.classes) for label in labels])
-    fitted = Confidence.fit_labels(
-        calibration, targets.reshape(calibration.logits.shape), settings.confidence, predictor.classes,
-        reference=reference, paths=paths,
-    )  # fmt: skip
-    log.debug("%d labels calibrated with %d items", fitted.classes, len(paths))
-    _set_confidence(predictor, fitted)
-
-
-def _set_confidence(predictor: Predictor, fitted: Confidence) -> None:
-    predictor.bundle.confidence = predictor.confidence = fitted
-    for note in fitted.notes:
-        log.debug("  %s", note)
 
 
 def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
@@ -195,7 +181,7 @@ def predict_held_out(
             places[name] = places[name].where(places[name].ne(""), rows[name])
         frame = pd.concat([frame, places], axis=1)
     frame["truth"], frame["split"] = rows["label"], rows["split"]
-    if ancestors := predictor.confidence.ancestors:
+    if ancestors := predictor.rule.ancestors:
         frame["ancestors"] = [JOIN.join(ancestors.get(label, ())) for label in rows["label"]]
     frame["gps"] = rows["gps"].astype(object).where(rows["gps"].notna(), None)
     if rows["x"].notna().any():

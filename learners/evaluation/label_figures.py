@@ -13,9 +13,10 @@ from learners.evaluation.figures import MAX_POINTS, best_split, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.files.checked import jsonable
 from learners.model.bundle import Bundle
-from learners.uncertainty.arrays import Floats, Groups, Ints, Mask
-from learners.uncertainty.gates import OUT_OF_DISTRIBUTION, LabelThresholdGate
-from learners.uncertainty.thresholds import Threshold
+from learners.rule.arrays import Floats, Groups, Ints, Mask
+from learners.rule.labels import LabelRule
+from learners.rule.reasons import OUT_OF_DISTRIBUTION
+from learners.rule.thresholds import Threshold
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def score_labels(evaluation: Evaluation, bundle: Bundle) -> ScoredLabels:
     logits = np.asarray(evaluation.logits, np.float64).reshape(len(frame), -1)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1) & (logits.shape[1] == len(classes)))
     features = evaluation.features[rows]
-    decided = bundle.decider.decide(logits[rows].reshape(-1, len(classes)), features)
+    decided = bundle.rule.decide(logits[rows].reshape(-1, len(classes)), features)
     truths = frame["truth"].iloc[rows]
     targets = np.array([targets_of(label, classes) for label in truths])
     targets = targets.reshape(-1, len(classes))
@@ -74,8 +75,8 @@ def all_label_figures(
     names = [str(name) for name in split.unique() if name not in OPEN_SET_SPLITS]
     main = best_split(names)
     of_row = split.to_numpy()[scored.rows]
-    gate = bundle.decider.threshold_gate
-    assert isinstance(gate, LabelThresholdGate)
+    rule = bundle.rule
+    assert isinstance(rule, LabelRule)
     metrics: dict[str, Any] = {}
     tables = {}
     for name in sorted(names):
@@ -104,7 +105,7 @@ def all_label_figures(
                 ),
                 "labels": [
                     {"label": row.pop("label"), **row, **_guaranteed(cut, row)}
-                    for row, cut in zip(tables.get(main or "", []), gate.labels, strict=False)
+                    for row, cut in zip(tables.get(main or "", []), rule.thresholds, strict=False)
                 ],
                 "curves": [label_curves(scored, k, selected) for k in range(len(classes))],
                 "co_occurrence": [

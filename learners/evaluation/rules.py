@@ -10,13 +10,8 @@ from learners.evaluation.calibration_metrics import fraction, units_of
 from learners.evaluation.figures import ScoredItems, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.model.bundle import Bundle
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.operating_points import OperatingPoint, OperatingPoints
-
-#: Fractions of known items that the score lets pass, at the model's threshold.
-KEEP_KNOWN = tuple(percent / 100 for percent in range(50, 101, 5))
-#: Thresholds on the probability, without a condition on the score.
-THRESHOLDS: tuple[float, ...] = (0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.0)
+from learners.rule.operating_points import OperatingPoint, OperatingPoints, alternatives
+from learners.rule.rule import Rule
 
 
 def operating_points(
@@ -25,21 +20,21 @@ def operating_points(
     """Answers of a single-label model to the items of the headline split and of unknown classes, under other rules;
     None without such items.
     """
-    predictions, confidence = evaluation.predictions, bundle.decider
+    predictions, own_rule = evaluation.predictions, bundle.rule
+    assert isinstance(own_rule, Rule)
     parts = predictions["split"].to_numpy()
     split = headline({str(name) for name in parts if name not in OPEN_SET_SPLITS})[0]
     if split is None or not len(scored.rows):
         return None
-    overrides = _overrides(confidence)
-    rules = [confidence.with_rule(**chosen) for chosen in overrides]
-    features = None if confidence.distance.reference is None else evaluation.features[scored.rows]
-    logits = np.asarray(evaluation.logits[scored.rows], np.float64)
+    overrides = alternatives(own_rule)
+    rules = [own_rule.but(**chosen) for chosen in overrides]
+    features = None if own_rule.distance.reference is None else evaluation.features[scored.rows]
+    measured = own_rule.decide(np.asarray(evaluation.logits[scored.rows], np.float64), features)
     held_out, unknown = parts[scored.rows] == split, parts[scored.rows] == UNKNOWN
     units = units_of(predictions.iloc[scored.rows])
     points = list[OperatingPoint]()
-    for chosen, rule, decided in zip(
-        overrides, rules, confidence.decide_under(rules, logits, features), strict=True
-    ):
+    for chosen, rule in zip(overrides, rules, strict=True):
+        decided = rule.again(measured)
         accepted, right = decided.label >= 0, rule.is_right(decided.label, scored.labels)
         answered = accepted & held_out
         _, low, high = fraction(right, units, answered)
@@ -57,32 +52,10 @@ def operating_points(
     # With few calibration items several fractions have the same floors: the usual one stands for them.
     usual = ConfidenceSettings().keep_known
     own = min(
-        (n for n, rule in enumerate(rules) if _same(rule, confidence)),
+        (n for n, rule in enumerate(rules) if rule.refuses_as(own_rule)),
         key=lambda n: abs(overrides[n].get("keep_known", usual) - usual),
     )
     loose = sorted(range(len(points)), key=lambda n: points[n].answered + points[n].unknown)
     items, unknown_items = int((parts == split).sum()), int((parts == UNKNOWN).sum())
     ordered = tuple(points[n] for n in loose)
     return OperatingPoints(split, items, unknown_items, loose.index(own), ordered)
-
-
-def _overrides(confidence: Confidence) -> list[dict[str, float]]:
-    """The rules as overrides, among them the model's own: without any if none of the others equals it."""
-    gate, found, thresholds = confidence.threshold_gate, list[dict[str, float]](), THRESHOLDS
-    if confidence.score_gate.by_kept and not gate.is_guaranteed:
-        found = [{"keep_known": kept} for kept in KEEP_KNOWN]
-        # Higher thresholds without the score would not be stricter.
-        thresholds = tuple(value for value in THRESHOLDS if value < gate.threshold.value)
-    found += [{"threshold": value} for value in thresholds]
-    own = any(_same(confidence.with_rule(**chosen), confidence) for chosen in found)
-    return found if own else [{}, *found]
-
-
-def _same(rule: Confidence, confidence: Confidence) -> bool:
-    """Whether a confidence with overrides refuses what the confidence without them refuses."""
-    gates = rule.threshold_gate, confidence.threshold_gate
-    return rule is confidence or (
-        not any(gate.is_guaranteed for gate in gates)
-        and gates[0].threshold.value == gates[1].threshold.value
-        and rule.score_gate.floors == confidence.score_gate.floors
-    )

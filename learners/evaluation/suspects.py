@@ -17,8 +17,8 @@ from datasets.items.duplicates import correlation, duplicate_threshold, thumbnai
 from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
 from learners.model.bundle import Bundle
-from learners.uncertainty.gates import SAME
-from learners.uncertainty.scores.base import normalise
+from learners.rule.distance import SAME
+from learners.rule.scores.base import normalise
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -104,7 +104,7 @@ def near_duplicates(
     The columns of the table, most similar first; ``row`` is the index in the predictions.
     """
     similarity, index = _nearest(evaluation, bundle, scored)
-    reference = bundle.decider.distance.reference
+    reference = bundle.rule.distance.reference
     # The numbers of rows differ if a training file has become unreadable.
     if reference is None or len(reference) != len(trained) or not len(similarity):
         return pd.DataFrame(columns=list(DUPLICATE_COLUMNS))
@@ -151,7 +151,7 @@ def _nearest(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Cosine similarity of each scored item to the nearest training item, and that item's index."""
     n = len(scored.rows)
-    reference = bundle.decider.distance.reference
+    reference = bundle.rule.distance.reference
     if reference is None or not n or evaluation.features.shape[1] != reference.shape[1]:
         return np.full(n, -1, np.float32), np.zeros(n, np.int64)
     similar = normalise(evaluation.features[scored.rows]) @ reference.T

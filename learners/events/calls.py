@@ -32,7 +32,7 @@ class EventCall(FileCall):
         return self.has("events")
 
     def merge(self, predictor: Predictor) -> Merge:
-        settings, exclusive = self.settings, predictor.confidence.exclusive
+        settings, exclusive = self.settings, predictor.rule.exclusive
         check_seconds(settings)
         if not settings.events:
             return super().merge(predictor)

@@ -15,15 +15,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from datasets.items.labels import UNKNOWN, join_labels
 from learners.events.merging import Events
-from learners.inference.predictions import Prediction
-from learners.uncertainty.gates import Why
+from learners.inference.predictions import Prediction, decided_again
+from learners.rule.base import AnyRule
 
 #: Thresholds on the probability at which the curve is measured.
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
-#: Refusals that a threshold of 0 lifts, as ``predict --threshold`` does.
-_LIFTED = (Why.AMBIGUOUS, Why.UNUSUAL)
 COLUMNS = ("path", "label", "start", "end")
 #: Seconds between segments that touch: tables round their times, and sums of times are inexact.
 TOUCHING = 1e-3
@@ -131,36 +128,15 @@ def count_events(predicted: pd.DataFrame, truth: pd.DataFrame, hours: float) -> 
     return EventCounts(len(truth), found, len(predicted), len(predicted) - found, hours)
 
 
-def events_of(
-    recordings: Sequence[Prediction], gap: float, exclusive: bool, threshold: float | None = None
-) -> pd.DataFrame:
-    """Events of recordings that are predicted in windows, with their probabilities.
-
-    Parameters
-    ----------
-    recordings : their windows list all classes.
-    threshold : as ``predict --threshold``; None for the rule of the predictions.
-    """
-    events, rows = Events(gap, exclusive=exclusive), []
-    for recording in recordings:
-        if threshold is not None:
-            recording = recording._replace(
-                windows=tuple(_at(w, threshold, exclusive) for w in recording.windows),
-                label=_at(recording, threshold, exclusive).label,
-            )
-        rows += [
-            (row.path, row.label, row.part.start, row.part.end, row.probability)
-            for row in events.rows(recording)
-        ]
+def events_of(recordings: Sequence[Prediction], gap: float, exclusive: bool) -> pd.DataFrame:
+    """Events of recordings that are predicted in windows, with their probabilities; windows list all classes."""
+    events = Events(gap, exclusive=exclusive)
+    rows = [
+        (row.path, row.label, row.part.start, row.part.end, row.probability)
+        for recording in recordings
+        for row in events.rows(recording)
+    ]
     return pd.DataFrame(rows, columns=[*COLUMNS, "probability"])
-
-
-def _at(window: Prediction, threshold: float, exclusive: bool) -> Prediction:
-    """The window with the label that it has at a threshold on the probability."""
-    if window.reason.why is not Why.ACCEPTED and window.reason.why not in _LIFTED:
-        return window
-    names = [name for name, p in window.top[: 1 if exclusive else None] if p >= threshold]
-    return window._replace(label=join_labels(names) or UNKNOWN)
 
 
 def event_figures(
@@ -169,7 +145,7 @@ def event_figures(
     hours: Mapping[str, float],
     *,
     gap: float,
-    exclusive: bool,
+    rule: AnyRule,
     classes: Sequence[str],
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The predicted events, with a column ``right``, and the figures of all and of each class, and over the threshold.
@@ -178,13 +154,15 @@ def event_figures(
     ----------
     truth : the labelled spans, with the columns `COLUMNS`; seconds. They are `joined` as the windows are.
     hours : length of each recording, by path.
+    rule : that of the predictions.
     """
     spans, truth, total = len(truth), joined(truth, gap), sum(hours.values())
-    predicted = events_of(recordings, gap, exclusive)
+    predicted = events_of(recordings, gap, rule.exclusive)
     predicted["right"] = matches(predicted, truth).ge(0)
     curve: list[Mapping[str, Any]] = []
     for threshold in THRESHOLDS:
-        counts = count_events(events_of(recordings, gap, exclusive, threshold), truth, total)
+        again = decided_again(recordings, rule.but(threshold=threshold), classes)
+        counts = count_events(events_of(again, gap, rule.exclusive), truth, total)
         curve.append({"threshold": threshold, **counts.figures})
     by_class = [
         {

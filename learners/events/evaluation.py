@@ -24,7 +24,6 @@ from learners.runs.evaluation import (
     unusable,
     write_folder,
 )
-from learners.tasks.choose import task_of
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +38,14 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
     SecondhandError : the model is not of sound; as `evaluate`.
     """
     bundle = load_for_evaluation(settings)
-    confidence = bundle.decider
+    rule = bundle.rule
     if not KINDS[bundle.kind].recordings:
         raise SecondhandError(
             f"--events: {settings.model} must be a model of sounds. Leave --events out"
         )
     if not 0 <= settings.gap < float("inf"):
         raise SecondhandError(f"--gap {settings.gap:g}: expected seconds, 0 or more")
-    table, lines = items_of(bundle, task_of(bundle), settings, each_label=True)
+    table, lines = items_of(bundle, settings, each_label=True)
     rows = pd.concat([table.frame, table.unknown_items], ignore_index=True)
     predictor = Predictor(bundle, device=settings.device, top=sys.maxsize, allow_truncated=True)
     heard: list[Prediction] = []
@@ -78,7 +77,7 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
     truth = truth.loc[~behind]
     events, figures = event_figures(
         heard, truth, hours,
-        gap=settings.gap, exclusive=confidence.exclusive, classes=bundle.classes,
+        gap=settings.gap, rule=rule, classes=bundle.classes,
     )  # fmt: skip
     with write_folder(settings, table, events) as folder, progress.step("Writing the report"):
         write_events(folder, bundle, table, {**figures, "notices": lines}, command=command)

@@ -69,7 +69,7 @@ def held_out_events(predictor: Predictor, table: Items, bs: int) -> dict[str, An
     if part is None or not KINDS[predictor.kind].recordings:
         return None
     held_out = items.loc[items["split"].eq(part)]
-    exclusive = predictor.confidence.exclusive
+    exclusive = predictor.rule.exclusive
     spans = table.spans.loc[table.spans["path"].isin(held_out["path"])]
     spans = spans.merge(items.drop_duplicates(KEY)[[*KEY, "split"]], "left", on=KEY)
     # A span that is no item, because it has two labels, is an event like those beside it.

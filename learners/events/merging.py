@@ -19,7 +19,7 @@ from learners.inference.predictions import (
     merge_probabilities,
 )
 from learners.predictions.rows import Merge, refusals, with_full_span
-from learners.uncertainty.gates import Why
+from learners.rule.reasons import Why
 
 
 @dataclass

@@ -18,7 +18,7 @@ from learners.inference.machines import Machines
 from learners.inference.predictions import Prediction, refused_prediction
 from learners.machine import keep_thread_count
 from learners.model.bundle import model_digest
-from learners.uncertainty.gates import Reason
+from learners.rule.reasons import Reason
 
 if TYPE_CHECKING:
     from datasets.cluster import Cluster

@@ -31,7 +31,7 @@ from learners.inference.predictions import (
     Prediction,
     pool_windows,
 )
-from learners.uncertainty.gates import Reason
+from learners.rule.reasons import Reason
 
 #: The network's input before normalisation, uint8 [3, height, width], or an embedding, float32 [width]; or what is
 #: wrong.

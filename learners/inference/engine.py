@@ -228,7 +228,7 @@ class OnnxEngine:
 
     def _check(self, session: Any) -> None:
         """Raise BadFile unless the input and output shapes are those of the model."""
-        spec, reference = self._bundle.spec, self._bundle.decider.distance.reference
+        spec, reference = self._bundle.spec, self._bundle.rule.distance.reference
         width = None if reference is None else reference.shape[1]
         expected = {
             ONNX_INPUT: [*spec.input_shape],

@@ -36,9 +36,7 @@ from learners.inference.predictions import Floats
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.model.tta import PLAIN
-from learners.uncertainty.calibrators import Platt
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.gates import LabelThresholdGate
+from learners.rule.calibrators import Platt
 
 log = logging.getLogger(__name__)
 
@@ -73,14 +71,14 @@ class ExportedModel(nn.Module):
         for name in ("mean", "std"):
             values = torch.tensor(getattr(bundle.preprocessing, name)).view(1, 3, 1, 1)
             self.register_buffer(name, values)
-        decider = bundle.decider
-        self.exclusive = decider.exclusive
-        if isinstance(decider.calibrator, Platt):
+        calibrator = bundle.rule.calibrator
+        self.exclusive = bundle.rule.exclusive
+        if isinstance(calibrator, Platt):
             for name in ("scale", "shift"):
-                numbers = torch.tensor(getattr(decider.calibrator, name).tolist())
+                numbers = torch.tensor(getattr(calibrator, name).tolist())
                 self.register_buffer(name, numbers)
-        self.temperature = decider.calibrator.temperature.value
-        self.background = decider.calibrator.background
+        self.temperature = calibrator.temperature.value
+        self.background = calibrator.background
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = (pixels.float() / 255 - self.mean) / self.std
@@ -118,7 +116,6 @@ def export_onnx(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
 
 def metadata(bundle: Bundle) -> dict[str, str]:
     """Metadata that programs need to use the file: text by name, lists and objects as JSON."""
-    confidence = bundle.decider
     spectrogram = bundle.spectrogram
     values: dict[str, Any] = {
         "format": FORMAT,
@@ -130,30 +127,12 @@ def metadata(bundle: Bundle) -> dict[str, str]:
         "spectrogram": spectrogram,
         "overlap": bundle.overlap,
         "tta": [asdict(view) for view in bundle.tta_views],
-        "temperature": confidence.calibrator.temperature.value,
-        "threshold": confidence.threshold_gate.threshold.value,
-        "threshold_on": confidence.threshold_gate.on,
-        "floors": confidence.score_gate.floors,
-        **_label_thresholds(confidence),
+        **bundle.rule.for_programs(),
         "network": bundle.spec.to_dict(),
     }
     return {
         f"secondhand.{name}": value if isinstance(value, str) else json.dumps(value)
         for name, value in values.items()
-    }
-
-
-def _label_thresholds(confidence: Confidence) -> dict[str, object]:
-    """Threshold and calibration of each label of a multi-label model; empty for others."""
-    calibrator, gate = confidence.calibrator, confidence.threshold_gate
-    if not (isinstance(calibrator, Platt) and isinstance(gate, LabelThresholdGate)):
-        return {}
-    numbers = zip(calibrator.scale.tolist(), calibrator.shift.tolist(), gate.labels, strict=True)
-    return {
-        "labels": [
-            {"scale": scale, "shift": shift, "threshold": threshold.value}
-            for scale, shift, threshold in numbers
-        ]
     }
 
 
@@ -169,7 +148,7 @@ def export_limitations(bundle: Bundle) -> list[str]:
             f"it predicts without test-time augmentation, although its temperature was fitted to the mean of "
             f"{len(bundle.tta_views)} variants of each file"
         )
-    if bundle.decider.distance.reference is not None:
+    if bundle.rule.distance.reference is not None:
         limitations.append(
             "it refuses nothing as out of distribution or unusual, because it does not contain the training files' features"
         )
@@ -188,7 +167,7 @@ def check(bundle: Bundle, run: Run) -> None:
     for n in _BATCHES:
         pictures = _pictures(bundle, n)
         logits, features = predictor.forward(pictures)
-        decisions = predictor.confidence.decide(logits, features)
+        decisions = predictor.rule.decide(logits, features)
         expected: list[npt.ArrayLike] = [decisions.probabilities, logits, features]
         try:
             outputs = run(pictures)

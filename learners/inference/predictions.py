@@ -14,7 +14,9 @@ from datasets.core.errors import BadFile, OutsideFile, SecondhandError
 from datasets.core.part import Part, as_columns
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS
-from learners.uncertainty.gates import Reason, Why
+from learners.rule.base import AnyRule
+from learners.rule.decisions import Branch, Decisions
+from learners.rule.reasons import Reason, Why
 
 Floats = npt.NDArray[np.float32]
 NAN = float("nan")
@@ -114,20 +116,109 @@ class DetailedPrediction(NamedTuple):
     features: Floats | None
 
 
-def answer_at(row: Any, threshold: float) -> str:
-    """The answer of a prediction, or of a row of a table of them, with another threshold on the probability.
+def predictions_from(
+    rule: AnyRule,
+    classes: Sequence[str],
+    parts: Sequence[Part],
+    logits: npt.ArrayLike,
+    features: npt.ArrayLike | None,
+    *,
+    trained: bool = False,
+    top: int,
+) -> list[Prediction]:
+    """Predictions of items from their logits [n, classes] and features [n, width].
 
-    It is ``best`` if its probability reaches the threshold, else the last group of the branch that does; or "".
+    Parameters
+    ----------
+    trained : the items are training items.
+    top : number of classes to list.
     """
-    if row.probability >= threshold:
-        return str(row.best)
-    branch = getattr(row, "branch", ())
-    if isinstance(branch, str):  # a cell of a file that may come from anyone
+    paths = [part.path for part in parts]
+    decisions = rule.decide(logits, features, paths=paths, trained=trained)
+    order = np.argsort(-decisions.probabilities, axis=1, kind="stable")
+    labels, branches = (
+        decisions.labels(rule.names(classes)),
+        decisions.branches or [()] * len(parts),
+    )
+    return [
+        Prediction(
+            part=part,
+            label=labels[i],
+            best=classes[decisions.best[i]],
+            probability=float(decisions.probability[i]),
+            reason=decisions.reason[i],
+            top=[
+                (classes[k], float(decisions.probabilities[i, k]))
+                for k in order[i, : decisions.listed(i, top)]
+            ],
+            distance_p=float(decisions.distance_p[i]),
+            known=float(decisions.known[i]),
+            branch=branches[i],
+        )
+        for i, part in enumerate(parts)
+    ]
+
+
+def decisions_of(rows: Sequence[Any], classes: Sequence[str]) -> Decisions:
+    """What was measured of predictions, or of rows of a table of them, for another rule to decide on.
+
+    Classes that a prediction does not list have a probability of 0, and a table holds no score: it is NaN, which no floor
+    refuses. Predictions of files that could not be read have nothing to decide on.
+    """
+    numbers = {name: number for number, name in enumerate(classes)}
+    probabilities = np.zeros((len(rows), len(classes)))
+    branches = list[Branch]()
+    for n, row in enumerate(rows):
+        listed = _pairs(getattr(row, "top", ()))
+        for name, p in (*listed, (row.best, row.probability)):
+            probabilities[n, numbers[name]] = p
+        branches.append(_pairs(getattr(row, "branch", ())))
+    whys = [Reason.of(row.reason).why for row in rows]
+    return Decisions(
+        probabilities,
+        best=np.array([numbers[row.best] for row in rows], np.int64),
+        probability=np.array([row.probability for row in rows], np.float64),
+        known=np.array([getattr(row, "known", NAN) for row in rows], np.float64),
+        distance_p=np.array([row.distance_p for row in rows], np.float64),
+        others=np.array([float(why is Why.OTHER_CLASS) for why in whys]),
+        background=np.array([why is Why.BACKGROUND for why in whys], bool),
+        branches=branches if any(branches) else (),
+    )
+
+
+def _pairs(cell: Any) -> Branch:
+    """Names and probabilities, of a prediction or of a cell of a file that may come from anyone."""
+    if isinstance(cell, str):
         try:
-            branch = [(str(name), float(p)) for name, p in json.loads(branch)]
-        except (ValueError, TypeError):
-            branch = []
-    return next((name for name, p in reversed(branch) if p >= threshold), "")
+            cell = json.loads(cell)
+        except ValueError:
+            return ()
+    try:
+        return tuple((str(name), float(p)) for name, p in cell)
+    except (ValueError, TypeError):
+        return ()
+
+
+def decided_again(
+    predictions: Sequence[Prediction], rule: AnyRule, classes: Sequence[str]
+) -> list[Prediction]:
+    """Predictions and their windows under another rule, without the files: fast enough for a slider.
+
+    A rule that needs the probabilities of all classes (`AnyRule.by_best` is false) needs predictions that list them.
+    """
+    every = [one for prediction in predictions for one in (prediction, *prediction.windows)]
+    decidable = [one for one in every if one.best]
+    decisions = rule.again(decisions_of(decidable, classes))
+    labels = decisions.labels(rule.names(classes))
+    decided = (
+        one._replace(label=label, reason=reason)
+        for one, label, reason in zip(decidable, labels, decisions.reason, strict=True)
+    )
+    again = iter([next(decided) if one.best else one for one in every])
+    return [
+        next(again)._replace(windows=tuple(next(again) for _ in prediction.windows))
+        for prediction in predictions
+    ]
 
 
 #: Columns of times in seconds.

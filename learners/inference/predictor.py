@@ -10,6 +10,8 @@ import csv
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +34,7 @@ from learners.inference.predictions import (
     Floats,
     Prediction,
     check_moment,
+    predictions_from,
     reason_not_predicted,
     refused_prediction,
     stack_outputs,
@@ -40,6 +43,7 @@ from learners.machine import threads
 from learners.model.bundle import Bundle, load_bundle
 from learners.model.hub import model_folder
 from learners.model.tta import PLAIN
+from learners.rule.base import AnyRule
 
 if TYPE_CHECKING:
     from learners.backbones.building import Network
@@ -112,9 +116,10 @@ class Predictor:
         spectrogram = self.bundle.spectrogram
         self.spectrogram = None if spectrogram is None else spectrogram_from_dict(spectrogram)
         self.kind = self.bundle.kind
-        self.confidence = self.bundle.decider.with_overrides(threshold, score, keep_known)
-        if only is not None:
-            self.confidence = self.confidence.only([name in only for name in self.classes])
+        classes = None if only is None else [name in only for name in self.classes]
+        self.rule = self.bundle.rule.but(
+            threshold=threshold, keep_known=keep_known, score=score, classes=classes
+        )
         self.tta_views = self.bundle.tta_views if tta else (PLAIN,)
         if len(self.tta_views) < len(self.bundle.tta_views):
             log.warning(
@@ -135,6 +140,12 @@ class Predictor:
             if KINDS[self.kind].opened
             else LookupDecoder(self.lookup)
         )
+
+    def under(self, rule: AnyRule) -> Predictor:
+        """A predictor of the same network under another rule; the two share engine and openers."""
+        other = copy(self)
+        other.bundle, other.rule = replace(self.bundle, rule=rule), rule
+        return other
 
     def predict(
         self,
@@ -233,7 +244,7 @@ class Predictor:
         itself, which may be shared, does not contain them. The list is empty if that file is missing or belongs to
         another model, and if ``path`` cannot be opened.
         """
-        reference = self.confidence.distance.reference
+        reference = self.rule.distance.reference
         if self._run is None or reference is None:
             return []
         opened = self.decoder.open(path)
@@ -310,12 +321,12 @@ class Predictor:
     @property
     def names(self) -> Sequence[str]:
         """All names that an answer may have: the classes, and the groups above them."""
-        return self.classes if self.confidence.tree is None else self.confidence.tree.names
+        return self.rule.names(self.classes)
 
     @property
     def unused(self) -> list[str]:
         """Fields of `Prediction` that are empty for every file."""
-        return ["branch"] * (self.confidence.tree is None) + ["offset"] * (not KINDS[self.kind].gps)
+        return [*self.rule.unused, *["offset"] * (not KINDS[self.kind].gps)]
 
     def decide(
         self,
@@ -323,34 +334,8 @@ class Predictor:
         logits: npt.ArrayLike,
         features: npt.ArrayLike | None,
         trained: bool = False,
-        top: int | None = None,
     ) -> list[Prediction]:
-        """Predictions of items from their logits [n, classes] and features [n, width].
-
-        Parameters
-        ----------
-        trained : the items are training items.
-        top : number of classes to list; default: that of the predictor.
-        """
-        paths = [part.path for part in parts]
-        decisions = self.confidence.decide(logits, features, paths=paths, trained=trained)
-        order = np.argsort(-decisions.probabilities, axis=1, kind="stable")
-        labels, tree = decisions.labels(self.names), self.confidence.tree
-        branches = [()] * len(parts) if tree is None else tree.branches(decisions.probabilities)
-        return [
-            Prediction(
-                part=part,
-                label=labels[i],
-                best=self.classes[decisions.best[i]],
-                probability=float(decisions.probability[i]),
-                reason=decisions.reason[i],
-                top=[
-                    (self.classes[k], float(decisions.probabilities[i, k]))
-                    for k in order[i, : decisions.listed(i, top or self.top)]
-                ],
-                distance_p=float(decisions.distance_p[i]),
-                known=float(decisions.known[i]),
-                branch=branches[i],
-            )
-            for i, part in enumerate(parts)
-        ]
+        """Predictions of items from their logits [n, classes] and features [n, width]; ``trained`` : training items."""
+        return predictions_from(
+            self.rule, self.classes, parts, logits, features, trained=trained, top=self.top
+        )

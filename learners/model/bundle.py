@@ -61,8 +61,10 @@ from learners.model.tensors import (
     sha256,
 )
 from learners.model.tta import MAX_TTA_VIEWS, PLAIN, TTAView, check_tta_views
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.tree import read_tree
+from learners.rule.base import AnyRule
+from learners.rule.fitting import uncalibrated
+from learners.rule.stored import arrays_of, read_rule, to_json
+from learners.rule.tree import TreeRule, read_tree, with_tree
 
 if TYPE_CHECKING:
     from learners.backbones.building import Network
@@ -118,7 +120,7 @@ class Bundle:
     spectrogram : spectrogram settings as JSON; None for pictures and embeddings.
     overlap : fraction of a window of a long recording that the next window shares, 0 to 0.95.
     tta_views : views of each input over which predictions are averaged.
-    confidence : calibration, thresholds and distance; None before calibration.
+    rule : when it answers; by default that of a model before calibration.
     provenance, metrics : data and history of the training, and its results, as JSON.
     onnx : ``model.onnx`` of the folder, with a verified hash; None without it.
     folder : the model folder; None without one.
@@ -131,11 +133,15 @@ class Bundle:
     spectrogram: dict[str, Any] | None = None
     overlap: float = 0.25
     tta_views: tuple[TTAView, ...] = (PLAIN,)
-    confidence: Confidence | None = None
+    rule: AnyRule = field(default=None)  # type: ignore[assignment]  # `__post_init__` sets it
     provenance: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     onnx: Path | None = None
     folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.rule:
+            self.rule = uncalibrated(len(self.classes), multi_label=self.spec.multi_label)
 
     @property
     def network(self) -> Network:
@@ -151,23 +157,18 @@ class Bundle:
         """Name of the kind of the inputs, a key of `datasets.kinds.base.KINDS`."""
         return kind_of_input(self.spectrogram, looked_up=bool(self.spec.embeddings_of)).name
 
-    @property
-    def decider(self) -> Confidence:
-        """The confidence, or an uncalibrated one."""
-        return self.confidence or Confidence.uncalibrated(len(self.classes))
-
 
 def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
     """Write a model folder atomically; return its path. `add_onnx` adds ``model.onnx``."""
-    folder, confidence = Path(folder), bundle.confidence
-    arrays = {} if confidence is None else confidence.arrays()
+    folder, rule = Path(folder), bundle.rule
+    arrays = arrays_of(rule)
     try:
         with folder_beside(folder, replace=True) as beside:
             save_weights(bundle.network, beside / WEIGHTS)
             save_file({n: np.array(v, order="C") for n, v in arrays.items()}, beside / REFERENCE)
             written = [WEIGHTS, REFERENCE]
-            if (tree := bundle.decider.tree) is not None:
-                tree.write(beside / TREE)
+            if isinstance(rule, TreeRule):
+                rule.tree.write(beside / TREE)
                 written.append(TREE)
             config = {
                 "format": FORMAT,
@@ -179,7 +180,7 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
                 "spectrogram": bundle.spectrogram,
                 "overlap": bundle.overlap,
                 "tta": [dataclasses.asdict(view) for view in bundle.tta_views],
-                "confidence": {} if confidence is None else confidence.to_dict(),
+                "confidence": to_json(rule),
                 "provenance": bundle.provenance,
                 "metrics": bundle.metrics,
                 "hashes": {name: sha256(beside / name) for name in written},
@@ -210,16 +211,16 @@ def add_onnx(
     write_beside(folder / CONFIG, _as_bytes(config))
 
 
-def save_with_confidence(
+def save_with_rule(
     bundle: Bundle,
     model: Path,
     folder: Path,
-    confidence: Confidence,
+    rule: AnyRule,
     *,
     metrics: dict[str, Any],
     **provenance: Any,
 ) -> None:
-    """Write the network of a bundle as a model folder of its own, with another confidence.
+    """Write the network of a bundle as a model folder of its own, with another rule.
 
     Parameters
     ----------
@@ -229,9 +230,7 @@ def save_with_confidence(
     earlier = bundle.provenance.get("lineage")
     lineage = [*(earlier if isinstance(earlier, list) else []), as_ancestor(bundle, model)]
     made = bundle.provenance | {"lineage": lineage} | provenance
-    copy = dataclasses.replace(
-        bundle, confidence=confidence, provenance=made, metrics=metrics, onnx=None
-    )
+    copy = dataclasses.replace(bundle, rule=rule, provenance=made, metrics=metrics, onnx=None)
     save_bundle(copy, folder)
     if bundle.onnx is not None:
         add_onnx(copy, folder, partial(_copy_onnx, bundle.onnx))
@@ -273,7 +272,7 @@ def card(bundle: Bundle) -> str:
     result = {"task": {"type": f"{task}-classification"}, **result_data}
     index = [{"name": bundle.spec.backbone, "results": [result]}] if figures else []
     numbers = "\n".join(f"| {figure['name']} | {figure['value']:.4f} |" for figure in figures)
-    task_text = "Predicts one" if bundle.decider.exclusive else "Predicts any number"
+    task_text = "Predicts one" if bundle.rule.exclusive else "Predicts any number"
     return f"""---
 library_name: secondhand
 pipeline_tag: {task}-classification
@@ -439,15 +438,13 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     built = None
     if with_network or onnx is None:
         built, spec = _network(folder, spec)
-    confidence = None
-    if config.confidence:
-        arrays = read_arrays(folder / REFERENCE)
-        confidence = Confidence.from_dict(config.confidence, arrays)
-        confidence.tree = None if tree is None else read_tree(tree, classes)
-        if confidence.classes != len(classes):
-            raise SecondhandError(
-                f"confidence has {confidence.classes} classes, but the model has {len(classes)}"
-            )
+    rule = read_rule(config.confidence, read_arrays(folder / REFERENCE))
+    if rule.classes != len(classes):
+        raise SecondhandError(
+            f"confidence has {rule.classes} classes, but the model has {len(classes)}"
+        )
+    if tree is not None:
+        rule = with_tree(rule, read_tree(tree, classes))
     return Bundle(
         built=built,
         spec=spec,
@@ -456,7 +453,7 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         spectrogram=spectrogram,
         overlap=config.overlap,
         tta_views=tuple(config.tta),
-        confidence=confidence,
+        rule=rule,
         provenance=config.provenance,
         metrics=config.metrics,
         onnx=onnx,

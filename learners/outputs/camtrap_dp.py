@@ -29,7 +29,7 @@ from learners.cameras.when import WhenAndWhere
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output, only_for
 from learners.predictions.rows import RowSettings
-from learners.uncertainty.gates import Why
+from learners.rule.reasons import Why
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from learners.files.checked import jsonable
 from learners.inference.predictions import NAN, Prediction
 from learners.outputs.base import OUTPUTS, Output, as_text
 from learners.predictions.rows import RowSettings
-from learners.uncertainty.gates import Reason
+from learners.rule.reasons import Reason
 
 
 def write_jsonl(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:

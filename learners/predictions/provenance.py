@@ -13,6 +13,7 @@ from datasets.core.files import write_beside
 from datasets.core.program import program_version
 from learners.files.checked import jsonable
 from learners.model.bundle import model_digest
+from learners.rule.stored import to_json
 
 if TYPE_CHECKING:
     from learners.inference.predictor import Predictor
@@ -42,13 +43,13 @@ class Provenance(NamedTuple):
     def of(cls, predictor: Predictor, folder: str, command: str) -> Provenance:
         """``folder`` : the model folder."""
         path = Path(folder).absolute()
-        confidence, gate = predictor.confidence.to_dict(), predictor.confidence.score_gate
+        rule: Any = to_json(predictor.rule)
         return cls(
             path.parent.name if path.name == "model" else path.name,
             model_digest(folder),
             program_version(),
-            confidence["threshold"],
-            {"name": gate.name, "floors": gate.floors},
+            rule["threshold"],
+            {key: rule["score"][key] for key in ("name", "floors")},
             command,
         )
 

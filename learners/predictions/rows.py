@@ -11,7 +11,7 @@ from datasets.core.errors import BadFile
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners.inference.predictions import Prediction
 from learners.predictions.provenance import Provenance
-from learners.uncertainty.gates import FAILURES, Why
+from learners.rule.reasons import FAILURES, Why
 
 
 class Feature:

@@ -11,7 +11,7 @@ from datasets.core.errors import counted
 from datasets.items.labels import UNKNOWN
 from learners.inference.predictions import Prediction
 from learners.predictions.rows import refusals
-from learners.uncertainty.gates import Why
+from learners.rule.reasons import Why
 
 log = logging.getLogger(__name__)
 

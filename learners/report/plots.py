@@ -18,7 +18,7 @@ import pandas as pd
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from learners.uncertainty.scores.base import normalise
+from learners.rule.scores.base import normalise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -279,8 +279,9 @@ def histogram(bins: dict[str, Any], score: str, floor: float | None = None) -> M
         axes.set(
             xlabel=f"score ({score}): higher is more like a known class", ylabel="fraction of files"
         )
-        if floor is not None and edges[0] < floor < edges[-1]:
-            axes.axvline(floor, color=INK, linestyle="--", linewidth=1, label="refused to the left")
+        limit = np.inf if floor is None else floor
+        if edges[0] < limit < edges[-1]:
+            axes.axvline(limit, color=INK, linestyle="--", linewidth=1, label="refused to the left")
         if axes.patches:
             axes.set_ylim(top=1.45 * axes.get_ylim()[1])  # room for the legend
             axes.legend(loc="upper left")

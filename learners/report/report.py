@@ -121,7 +121,7 @@ def write_report(
         "title": f"{done} on {data_name(table.source)} (backbone {bundle.spec.backbone})",
         "protocol": table.protocol,
         "note": table.note,
-        "notices": [*notices, *bundle.decider.notes, *content.notices],
+        "notices": [*notices, *bundle.rule.notes, *content.notices],
         "checks": checks,
         **content.figures,
         "history": [] if epochs is None else epochs.to_dict("records"),

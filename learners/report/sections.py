@@ -21,7 +21,6 @@ from learners.evaluation.figures import all_figures
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.label_figures import all_label_figures
 from learners.evaluation.suspects import LOW, hardest_items, is_copy, label_suspects
-from learners.model.bundle import Bundle
 from learners.report import plots
 from learners.report.galleries import (
     Pictures,
@@ -33,7 +32,8 @@ from learners.report.galleries import (
 )
 from learners.report.report import Material, Sections, class_counts, facts
 from learners.report.verdict import label_verdict, verdict
-from learners.uncertainty.operating_points import OperatingPoints
+from learners.rule.operating_points import OperatingPoints
+from learners.rule.rule import Rule
 
 
 def class_sections(
@@ -50,7 +50,8 @@ def class_sections(
     changes = evaluation.changes
     table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
-    confidence = bundle.decider
+    rule = bundle.rule
+    assert isinstance(rule, Rule)
     measured = all_figures(evaluation, bundle, scored=scored)
     hard = hardest_items(evaluation, scored)
     suspects = label_suspects(evaluation, scored, bundle.classes)
@@ -78,7 +79,7 @@ def class_sections(
     }
     notices = _too_good(len(same), 0 if duplicates is None else len(duplicates), len(scored.rows))
     checks = evaluation.metrics.get("calibration_check", [])
-    problems = [*confidence.notes, *notices]
+    problems = [*rule.notes, *notices]
     figures["verdict"] = verdict(measured, checks, problems, len(same))._asdict()
     confusion = np.array(measured["confusion"])
     page = {
@@ -91,7 +92,7 @@ def class_sections(
         "map": plots.embedding(
             evaluation.features, evaluation.predictions["truth"].tolist(), bundle.classes
         ),
-        "confidence": confidence,
+        "own_rule": rule,
         "known": len(known),
         "wrong": len(wrong),
         "surest": surest,
@@ -108,7 +109,7 @@ def class_sections(
         "rules": _rules(evaluation.metrics),
         "suspects": suspected(pictures, suspects, evaluation),
         "curves": material.curves,
-        **_plots(measured, bundle),
+        **_plots(measured, bundle.classes, rule),
     }
     return Sections("report.html", figures, page, notices)
 
@@ -167,7 +168,7 @@ def _joined(names: Sequence[str]) -> str:
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
 
 
-def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
+def _plots(measured: Mapping[str, Any], classes: Sequence[str], rule: Rule) -> dict[str, Any]:
     """The plots; None or empty where there is nothing to plot."""
     matrix, unknown = np.array(measured["answers"]), measured["unknown_classes"]
     refused = matrix[:, -1].sum()
@@ -177,7 +178,7 @@ def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
         "scored": matrix.sum(),
         "refused": refused,
         "answered_wrong": matrix.sum() - np.trace(matrix) - refused,
-        "matrix": plots.confusion(matrix, bundle.classes) if matrix.any() else None,
+        "matrix": plots.confusion(matrix, classes) if matrix.any() else None,
         "reliability": [
             plots.reliability(bins, f"{when} calibration", errors[when]["ece"]["value"])
             for when, bins in (measured["reliability"] or {}).items()
@@ -188,7 +189,7 @@ def _plots(measured: Mapping[str, Any], bundle: Bundle) -> dict[str, Any]:
         and plots.histogram(
             unknown["histogram"],
             unknown["score"],
-            bundle.decider.score_gate.floors.get(unknown["score"]),
+            rule.floor.by_score.get(unknown["score"]),
         ),
     }
 
@@ -244,7 +245,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     mistakes = [{**one, "file": paths.iloc[one["row"]]} for one in measured["mistakes"]]
     figures = {
         **measured,
-        "verdict": label_verdict(measured, bundle.decider.notes)._asdict(),
+        "verdict": label_verdict(measured, bundle.rule.notes)._asdict(),
         "classes": bundle.classes,
         "mistakes": mistakes,
         "data": {**facts(table), "items": label_counts(table)},

@@ -30,6 +30,7 @@ from learners.cli.settings import EvaluateSettings
 from learners.evaluation.domain_shift import expected_accuracy, prediction_figures
 from learners.evaluation.figures import score_items
 from learners.evaluation.held_out import Evaluation, predict_held_out
+from learners.evaluation.matching import label_columns, match_classes, match_labels
 from learners.files.checked import jsonable
 from learners.files.lock import check_replaceable
 from learners.inference.lookup import lookup_for
@@ -38,7 +39,6 @@ from learners.model.bundle import Bundle
 from learners.model.hub import load_model
 from learners.report.report import write_estimate, write_report
 from learners.runs.folder import write_csv
-from learners.tasks.base import Task
 from learners.tasks.choose import task_of
 from learners.tasks.single import copied
 
@@ -79,14 +79,14 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     """
     bundle = load_for_evaluation(settings)
     task = task_of(bundle)
-    table, lines = items_of(bundle, task, settings)
+    table, lines = items_of(bundle, settings)
     predictor = Predictor(bundle, device=settings.device, lookup=table.lookup)
     evaluation = predict_held_out(predictor, table, settings.bs, workers=settings.workers)
     all_predictions = evaluation.predictions
     evaluation, rejected = _without_bad(evaluation)
     table.rejected += rejected
     try:
-        evaluation = task.calibration_check(evaluation, bundle)
+        evaluation = task.measure(evaluation, bundle, elsewhere=True)
     except SecondhandError as error:
         first = f". The first unreadable file: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(f"--data {settings.data}: {error}{first}") from None
@@ -135,8 +135,12 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
             "one of the two out"
         )
     bundle = load_for_evaluation(settings)
-    task_of(bundle).check_unlabelled()
-    confidence = bundle.decider
+    rule = bundle.rule
+    if not rule.exclusive:
+        raise SecondhandError(
+            "--no-labels: the accuracy of a multi-label model cannot be estimated without labels. Give labelled files "
+            "as --data"
+        )
     kind = _kind(bundle, settings.kind)
     lookup = lookup_for(bundle)
     options = ReadOptions(kind=kind, lookup=lookup, settings=vars(settings))
@@ -155,11 +159,11 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
         raise SecondhandError(
             f"--data {settings.data}: no file can be read. The first one: {': '.join(rejected_later[0])}"
         )
-    alphas = confidence.distance.alpha, confidence.distance.mild
+    alphas = rule.distance.alpha, rule.distance.mild
     expected = expected_accuracy(bundle.metrics, evaluation.predictions, *alphas)
     figures = prediction_figures(evaluation.predictions, bundle.classes)
     copied_files = copied(evaluation, score_items(evaluation, bundle), bundle)
-    lines = [expected.line, *confidence.notes, *copied_files]
+    lines = [expected.line, *rule.notes, *copied_files]
     content = {"notices": lines, "expected": expected, **figures, "bad_files": len(rejected_later)}
     with write_folder(settings, table, all_predictions) as folder:
         write_estimate(folder, bundle, table, content, command=command)
@@ -183,11 +187,13 @@ def load_for_evaluation(settings: EvaluateSettings) -> Bundle:
         raise SecondhandError("--data is missing. Give a folder, a table or files")
     check_replaceable(Path(settings.out), overwrite=settings.overwrite, mark=MARK)
     bundle = load_model(settings.model)
-    # Predictor and metrics use the same confidence.
-    bundle.confidence = bundle.decider.with_overrides(
-        settings.threshold, settings.score, settings.keep_known
+    # Predictor and metrics use the same rule.
+    return replace(
+        bundle,
+        rule=bundle.rule.but(
+            threshold=settings.threshold, score=settings.score, keep_known=settings.keep_known
+        ),
     )
-    return bundle
 
 
 @contextmanager
@@ -206,7 +212,7 @@ def write_folder(
 
 
 def items_of(
-    bundle: Bundle, task: Task, settings: EvaluateSettings, *, each_label: bool = False
+    bundle: Bundle, settings: EvaluateSettings, *, each_label: bool = False
 ) -> tuple[Items, list[str]]:
     """Items in the split `HELD`, files of unknown classes, and notes on which items were used.
 
@@ -214,7 +220,9 @@ def items_of(
     unless the model gives several.
     """
     kind, unknown = _kind(bundle, settings.kind), settings.unknown
-    columns = task.label_columns(Path(settings.data), settings.label_column, bundle.classes)
+    rule, columns = bundle.rule, None
+    if not rule.exclusive:
+        columns = label_columns(Path(settings.data), settings.label_column, bundle.classes)
     options = ReadOptions(
         kind=kind,
         learned=False,
@@ -249,7 +257,11 @@ def items_of(
     if table.frame.empty and table.unknown_items.empty:
         raise _no_files_error(table)
     lines = _choose_split(table)
-    lines += task.match_labels(table, bundle.classes, columns)
+    if columns is None:
+        groups = rule.names(bundle.classes)[len(bundle.classes) :]
+        lines += match_classes(table, bundle.classes, groups)
+    else:
+        lines += match_labels(table, bundle.classes, columns)
     if unknown:
         known_and_unknown = pd.concat([table.frame, table.unknown_items])
         options = replace(options, lookup=table.lookup)

@@ -44,7 +44,7 @@ from learners.runs.folder import (
     write_config,
 )
 from learners.runs.warm_start import apply_warm_start
-from learners.tasks.choose import choose_task
+from learners.tasks.choose import check_task
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def cross_validate(
         data.
     """
     settings, origin = apply_warm_start(settings, typed, network=False)
-    choose_task(settings.data, origin).check(settings)
+    check_task(settings, origin)
     items, protocol = _plan(settings)
     names = fold_names(items["fold"][items["fold"].ne("")])
     folder = settings.run.out or Path.cwd() / "runs" / f"{run_name(settings.data.sources)}-cv"

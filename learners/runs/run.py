@@ -37,7 +37,7 @@ from learners.runs.folder import BACKBONES, command_of, record_inputs, write_con
 from learners.runs.resize import resize_of
 from learners.runs.warm_start import apply_warm_start
 from learners.tasks.base import Task
-from learners.tasks.choose import choose_task
+from learners.tasks.choose import check_task, choose_task
 
 if TYPE_CHECKING:
     from learners.inference.predictor import Predictor
@@ -115,8 +115,7 @@ def prepare(
         command = command_of(folder) or command
     settings, origin = apply_warm_start(settings, typed)
     settings.check()
-    task = choose_task(settings.data, origin)
-    task.check(settings)
+    check_task(settings, origin)
     distributed.check_batch(settings.train.bs)
     device = pick_device(distributed.device(settings.speed.device), train=True)
     if settings.speed.precision == "fp16" or device == "mps":
@@ -134,7 +133,7 @@ def prepare(
         settings = settings_for_embeddings(settings, typed, table.lookup)
     elif origin is None:
         settings = settings.but(resize=resize_of(table, settings.network.resize))
-        comparable = task.exclusive and not signal.of(kind)
+        comparable = not data.multi_label and not signal.of(kind)
         settings = replace(settings, network=settings.network.of(kind, comparable=comparable))
         if settings.network.candidates or (folder / BACKBONES).is_file():
             settings, selection = distributed.first_process_value(
@@ -147,7 +146,7 @@ def prepare(
         )
     if selection is not None:
         log.info("Backbone: %s", selection.summary)
-    task = task.of_items(settings, items.table)
+    task = choose_task(settings, items.table, origin)
     settings = replace(settings, train=settings.train.of(kind, fits=settings.network.fits))
 
     with progress.step("Loading PyTorch"):
@@ -176,7 +175,6 @@ def prepare(
             min_scale=augment.min_scale,
             strength=augment.augment_strength,
         ),
-        confidence=task.uncalibrated(items.table.classes),
     )
     return Run(
         folder, settings, command, device, task, items, bundle, origin, selection, start_time

@@ -18,12 +18,18 @@ from datasets.items.table import items_of_run
 from learners import distributed
 from learners.backbones.building import drop_background_row
 from learners.evaluation.before_after import compare, maybe_of_new_class
-from learners.evaluation.held_out import Evaluation, predict_held_out, reference_rows
+from learners.evaluation.held_out import (
+    Evaluation,
+    outputs_to_calibrate,
+    predict_held_out,
+    reference_rows,
+)
 from learners.events.held_out import with_events
 from learners.inference.exporting import write_network
 from learners.inference.predictor import REFERENCE, Predictor
 from learners.model.bundle import Bundle, add_onnx, save_bundle
 from learners.report.report import write_report
+from learners.rule.base import AnyRule
 from learners.runs.backbone_selection import as_table
 from learners.runs.folder import provenance, write_csv
 from learners.runs.run import Run
@@ -73,15 +79,28 @@ def _write_model_so_far(run: Run, network: nn.Sequential, kept: str) -> None:
     notes = provenance(items.table, run.command, run.began) | {"kept": kept}
     bundle = replace(run.bundle, built=network, spec=spec, provenance=notes)
     predictor = Predictor(bundle, device=run.settings.speed.device, decoded=run.decoded)
-    run.task.calibrate(predictor, items.table, items.rows, run.settings)
+    rule = _fitted_rule(run, predictor)
     predictor.close()
-    save_bundle(bundle, run.folder / "model")
+    save_bundle(replace(bundle, rule=rule), run.folder / "model")
     log.info("Usable now: %s (%s). The training continues", run.folder / "model", kept)
 
 
 def calibrate(run: Run) -> None:
     """Calibrate the model of a run on the calibration split."""
-    run.task.calibrate(run.predictor, run.items.table, run.items.rows, run.settings)
+    run.predictor = run.predictor.under(_fitted_rule(run, run.predictor))
+    run.bundle = run.predictor.bundle
+
+
+def _fitted_rule(run: Run, predictor: Predictor) -> AnyRule:
+    """The rule of a model, fitted to the calibration split."""
+    items, settings = run.items, run.settings
+    measured = outputs_to_calibrate(predictor, items.table, items.rows, settings.train)
+    rule = run.task.fit_rule(measured, predictor.classes, settings.confidence)
+    temperature = rule.calibrator.temperature.value
+    log.debug("Temperature %.2f from %d items", temperature, len(measured.paths))
+    for note in rule.notes:
+        log.debug("  %s", note)
+    return rule
 
 
 def predict(run: Run) -> Evaluation:
@@ -100,7 +119,7 @@ def predict(run: Run) -> Evaluation:
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")
     reference_items = reference_rows(run.items.rows, train.seed)
-    reference = bundle.decider.distance.reference if run.task.exclusive else None
+    reference = bundle.rule.distance.reference if run.task.exclusive else None
     # The lengths differ if a training file has become unreadable.
     if reference is not None and len(reference_items) == len(reference):
         columns = ["path", "label", *PART_COLUMNS]

@@ -94,7 +94,7 @@ def settings_from_origin(
             f"--from {settings.data.from_} cannot be combined with {', '.join(contradictions)}. The network, the "
             "spectrogram settings and the splits are those of the model. Leave these flags out, or train without --from"
         )
-    if origin.decider.calibrator.background and settings.data.background is None:
+    if origin.rule.calibrator.background and settings.data.background is None:
         if (file := background_file(settings.data.from_)).is_file():
             data["background"] = str(file)
         else:

@@ -4,30 +4,53 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from learners.tasks.multi_label import MultiLabel
-from learners.tasks.single import SingleLabel
+from datasets.core.errors import SecondhandError
+from datasets.kinds.base import KINDS
+from learners.rule.tree import TreeRule
+from learners.tasks.multi_label import UNSUPPORTED, MultiLabel
+from learners.tasks.single import SingleLabel, tree_of
 
 if TYPE_CHECKING:
-    from datasets.items.settings import DataSettings
+    from datasets.items.items import Items
+    from learners.cli.settings import Settings
     from learners.model.bundle import Bundle
     from learners.tasks.base import Task
 
 
-def choose_task(data: DataSettings, origin: Bundle | None = None) -> Task:
-    """The task of a run; ``origin`` is the model of ``--from``.
+def check_task(settings: Settings, origin: Bundle | None = None) -> None:
+    """Raise SecondhandError, naming the flags, if settings do not suit the task; ``origin`` is the model of ``--from``."""
+    if origin is not None and not origin.rule.exclusive:
+        raise SecondhandError(
+            f"--from {settings.data.from_}: a training cannot start from a multi-label model. Leave --from out and give "
+            "all tables as --data"
+        )
+    wrong = [flag for flag, is_set in UNSUPPORTED.items() if is_set(settings)]
+    if settings.data.multi_label and wrong:
+        raise SecondhandError(
+            f"A multi-label training (--labels) does not support {', '.join(wrong)}. Leave "
+            f"{'it' if len(wrong) == 1 else 'them'} out"
+        )
+
+
+def choose_task(settings: Settings, items: Items, origin: Bundle | None = None) -> Task:
+    """The task of a run; ``origin`` is the model of ``--from``, whose groups above the classes are kept.
 
     Raises
     ------
-    SecondhandError : a training cannot start from a model of that task.
+    SecondhandError : the items do not suit the task.
     """
-    if origin is not None and data.from_ is not None:
-        task_of(origin).check_warm_start(data.from_)
-    if data.multi_label:
-        return MultiLabel()
-    return SingleLabel(origin=origin)
+    if not settings.data.multi_label:
+        return SingleLabel(tree_of(settings.data, items.classes, origin))
+    if settings.train.mixup and not KINDS[items.kind].recordings:
+        raise SecondhandError(
+            f"--mixup in a multi-label training supports only sounds, but the data are of kind {items.kind}. Leave it out"
+        )
+    return MultiLabel()
 
 
 def task_of(model: Bundle) -> Task:
     """The task that a model was trained for."""
-    decider = model.decider
-    return SingleLabel(tree=decider.tree) if decider.exclusive else MultiLabel()
+    rule = model.rule
+    if not rule.exclusive:
+        return MultiLabel()
+    return SingleLabel(tree=rule.tree if isinstance(rule, TreeRule) else None)

@@ -25,10 +25,10 @@ from learners.evaluation.rules import operating_points
 from learners.files.checked import jsonable
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.tree import Tree
-from tests.learners.confidences import settings
+from learners.rule.arrays import Outputs
+from learners.rule.fitting import fit_rule
+from learners.rule.tree import Tree, with_tree
+from tests.learners.rules import plain_rule
 from tests.pictures import write_pictures
 
 SIZE = 64
@@ -132,7 +132,7 @@ def _trained(
         classes=classes,
         preprocessing=replace(preprocessing, resize="crop" if spectrogram is None else "squash"),
         spectrogram=None if spectrogram is None else spectrogram.to_dict(),
-        confidence=settings(len(classes), threshold=0.8),
+        rule=plain_rule(len(classes), threshold=0.8),
         provenance={
             "data": "made by a test",
             "protocol": "a random split of tests",
@@ -164,8 +164,8 @@ def write_run(folder: Path, *, target_accuracy: float | None = None) -> Path:
         held_out = Outputs(logits[known], labels, features[known])
         options = ConfidenceSettings(target_accuracy=target_accuracy)
         half = Outputs(held_out.logits[::2], labels[::2], held_out.features[::2])
-        fitted = Confidence.fit(held_out, half, options)
-        bundle = replace(bundle, confidence=fitted)
+        fitted = fit_rule(held_out, half, options)
+        bundle = replace(bundle, rule=fitted)
     save_bundle(bundle, folder / "model")
     answers = list(Predictor(folder / "model").predict(items["path"]))
     frame = pd.DataFrame([answer.record() for answer in answers]).drop(columns="windows")
@@ -186,8 +186,8 @@ def with_points(files: list[Path], truths: np.ndarray, tree: Tree | None = None)
     reference = [file for file in files[0].parents[1].glob("[bgr]*/*") if file not in files]
     known = held_out.labels >= 0
     calibration = Outputs(held_out.logits[known], held_out.labels[known], held_out.features[known])
-    fitted = replace(Confidence.fit(calibration, _outputs_of(reference)), tree=tree)
-    bundle = replace(colours(), confidence=fitted)
+    fitted = with_tree(fit_rule(calibration, _outputs_of(reference)), tree)
+    bundle = replace(colours(), rule=fitted)
     answers = Predictor(bundle).predict(map(str, files))
     frame = pd.DataFrame([answer.record() for answer in answers])
     frame = frame.assign(truth=truths, split=np.where(known, "calibration", "unknown"))

@@ -9,12 +9,18 @@ import pytest
 from app.about import Evidence, about_html
 from learners.inference.predictor import Predictor
 from learners.report.plots import reliability
+from learners.rule.rule import Rule
 from tests.app.sites import colours, write_run
 from tests.app.test_views import Seen
+from tests.learners.rules import plain_rule
 
 pytestmark = pytest.mark.slow
 
 CLASSES = ["NA", "b", "c"]
+
+
+def rule(threshold: float, alpha: float = 0.0) -> Rule:
+    return plain_rule(len(CLASSES), threshold=threshold, alpha=alpha)
 
 
 @pytest.fixture
@@ -28,14 +34,14 @@ def run(tmp_path):
         {
             "path": [f"{i}.jpg" for i in range(n)], "best": best, "truth": truth,
             "probability": rng.uniform(0.34, 1, n), "distance_p": rng.uniform(0, 1, n),
-            "split": ["calibration"] * 40 + ["valid"] * 20,
+            "split": ["calibration"] * 40 + ["valid"] * 20, "reason": [""] * n,
             "label": np.where(rng.random(n) < 0.5, best, "unknown"),
         }
     )  # fmt: skip
     frame.loc[5, "distance_p"] = np.nan
     ood = pd.DataFrame(
         {"path": ["x.jpg"], "best": ["b"], "truth": ["unknown"], "probability": [0.9],
-         "distance_p": [0.5], "split": ["unknown"], "label": ["b"]}
+         "distance_p": [0.5], "split": ["unknown"], "label": ["b"], "reason": [""]}
     )  # fmt: skip
     pd.concat([frame, ood]).to_csv(tmp_path / "predictions.csv", index=False)
     return tmp_path, frame
@@ -47,24 +53,24 @@ def test_the_operating_point_is_measured_on_the_calibration_files(run):
     rows = frame.iloc[:40]
     for threshold, alpha in ((0.0, 0.0), (0.5, 0.05), (0.8, 0.3)):
         accepted = (rows["probability"] >= threshold) & ~(rows["distance_p"] < alpha)
-        rule_effect = evidence.rule_effect(threshold, alpha)
+        rule_effect = evidence.rule_effect(rule(threshold, alpha))
         assert rule_effect.items == 40
         assert rule_effect.answered == accepted.sum()
         assert rule_effect.right.sum() == (rows["best"] == rows["truth"])[accepted].sum()
-    empty = evidence.rule_effect(1.0, 0.05)
+    empty = evidence.rule_effect(rule(1.0, 0.05))
     assert (empty.answered, empty.right.sum()) == (0, 0)
 
 
 def test_groups_widen_the_limits_of_an_operating_point(run):
     """Four copies of each item count as one item: the fractions are equal, the limits nearly so."""
     folder, frame = run
-    ungrouped = Evidence(folder / "model", CLASSES).rule_effect(0.5, 0.0)
+    ungrouped = Evidence(folder / "model", CLASSES).rule_effect(rule(0.5))
     again = pd.concat([frame] * 4)
     limits = {}
     for separate in (False, True):
         units = np.arange(len(again)) if separate else again.index
         again.assign(unit=units).to_csv(folder / "predictions.csv", index=False)
-        rule_effect = Evidence(folder / "model", CLASSES).rule_effect(0.5, 0.0)
+        rule_effect = Evidence(folder / "model", CLASSES).rule_effect(rule(0.5))
         limits[separate] = rule_effect.coverage, rule_effect.accuracy
     for separate, parts in limits.items():
         for part, single in zip(parts, (ungrouped.coverage, ungrouped.accuracy), strict=True):
@@ -79,13 +85,13 @@ def test_the_operating_point_of_the_models_rule_is_that_of_the_run(run):
     answered_rows = calibration.loc[calibration["label"] != "unknown"]
     right = (answered_rows["best"] == answered_rows["truth"]).sum()
     evidence = Evidence(folder / "model", CLASSES)
-    rule_effect = evidence.rule_effect(None, 0.5)
+    rule_effect = evidence.rule_effect(None)
     assert (rule_effect.items, rule_effect.answered, rule_effect.right.sum()) == (
         40,
         len(answered_rows),
         right,
     )
-    matched = evidence.rule_effect(evidence.matching_threshold(), 0.0)
+    matched = evidence.rule_effect(rule(evidence.matching_threshold()))
     assert matched.answered == len(answered_rows)
 
 
@@ -95,9 +101,9 @@ def test_without_a_run_there_is_no_evidence(tmp_path, content):
         (tmp_path / "predictions.csv").write_text(content, encoding="latin-1")
         (tmp_path / "items.csv").write_text(content, encoding="latin-1")
     evidence = Evidence(tmp_path / "model", CLASSES)
-    assert evidence.rule_effect(0.5, 0.05) is None
+    assert evidence.rule_effect(rule(0.5, 0.05)) is None
     assert evidence.examples() == []
-    assert Evidence(None, CLASSES).rule_effect(0.5, 0.05) is None
+    assert Evidence(None, CLASSES).rule_effect(rule(0.5, 0.05)) is None
 
 
 def test_examples_are_existing_files_outside_training(tmp_path):

@@ -179,18 +179,16 @@ def test_the_rule_in_force_is_reported(up, predict, pictures):
     labels = {answer.label for answer in expected}
     assert "unknown" in labels
     assert len(labels) > 1
-    confidence = strict.confidence
+    confidence = strict.rule
     # Predicted alone, an item's last digits differ, and so may its rank among near-equal items.
-    clear = [
-        abs(right.known - confidence.threshold_gate.threshold.value) > 0.3 for right in expected
-    ]
+    clear = [abs(right.known - confidence.threshold.value) > 0.3 for right in expected]
     assert sum(clear) > len(clear) / 2
     for file, right in compress(zip(pictures, expected, strict=True), clear):
         by_own_rule = predict(file, model="strict")
         assert_close(by_own_rule, right)
         assert by_own_rule["rule"] == {
             "of_model": True, "kind": "target accuracy", "target": 0.9, "on": "combined",
-            "threshold": confidence.threshold_gate.threshold.value, "alpha": confidence.distance.alpha, "score": "", "floor": None,
+            "threshold": confidence.threshold.value, "alpha": confidence.distance.alpha, "score": "", "floor": None,
         }  # fmt: skip
         other = predict(file, model="strict", threshold=0.5)
         accepted = right.probability >= 0.5 and not right.distance_p < confidence.distance.alpha
@@ -205,7 +203,7 @@ def test_each_position_of_the_slider_is_one_rule(up, tmp_path):
     rows = pd.read_csv(up.folder / "strict" / "predictions.csv").query("split == 'calibration'")
     effect = site.rule_effect("strict", site.rule("strict", None))
     assert effect.answered == rows["label"].ne("unknown").sum() < len(rows)
-    alpha = up.models["strict"].predictor.confidence.distance.alpha
+    alpha = up.models["strict"].predictor.rule.distance.alpha
     start = site.start("strict")
     for threshold in (start - 5e-4, start, min(start + 5e-4, 1.0), 0.4995, 0.5, 0.5006):
         rule = site.rule("strict", threshold)
@@ -235,10 +233,7 @@ def test_the_results_are_typed_and_models_come_from_the_start(up, client):
         *[("threshold", "probability")] * 3, ("target accuracy", "combined"),
     ]  # fmt: skip
     assert models[0]["rule"]["threshold"] == 0.8
-    assert (
-        models[3]["rule"]["threshold"]
-        == up.models["strict"].predictor.confidence.threshold_gate.threshold.value
-    )
+    assert models[3]["rule"]["threshold"] == up.models["strict"].predictor.rule.threshold.value
     for name in ("/etc", "../run/model", str(up.folder / "run" / "model")):
         with pytest.raises(Exception, match=re.escape(name)):
             client.predict(None, model=name, api_name="/predict")

@@ -13,7 +13,7 @@ import pytest
 from app.serving import Served
 from app.training import Training, shown_command
 from learners.inference.predictor import Predictor
-from learners.uncertainty.operating_points import OperatingPoints
+from learners.rule.operating_points import OperatingPoints
 from tests.app.sites import MOMENT, strain, tone, with_points
 from tests.chromium import chromium
 from tests.pictures import write_pictures

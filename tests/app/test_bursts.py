@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import math
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +16,15 @@ from typing import Any, cast
 import pytest
 
 from app.bursts import bursts_html
-from app.views import Rule
+from app.rules import PageRule
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
+from learners.rule.thresholds import Threshold
 from tests.datasets.images.test_capture_time import photo
 from tests.learners.cameras.test_bursts import CLASSES, frame
+from tests.learners.rules import plain_rule
+
+RULE = replace(plain_rule(3, threshold=0.5), events=Threshold(0.9, math.nan, math.nan))
 
 
 @pytest.fixture
@@ -36,14 +42,13 @@ def answers(tmp_path: Path) -> list[Prediction]:
 
 def model(**changes: Any) -> Predictor:
     """A model of three classes whose events are answered from 0.9 on."""
-    confidence = SimpleNamespace(events=SimpleNamespace(value=0.9))
-    parts = {"kind": "picture", "classes": CLASSES, "top": 3, "confidence": confidence} | changes
+    parts = {"kind": "picture", "classes": CLASSES, "top": 3, "rule": RULE} | changes
     return cast(Predictor, SimpleNamespace(**parts))
 
 
 def test_photos_of_a_burst_are_answered_together(answers):
     """By the model's threshold for events, or by the visitor's for the probability; names instead of paths."""
-    html = bursts_html(answers, Rule(0.5, 0.0), model())
+    html = bursts_html(answers, PageRule(RULE, CLASSES), model())
     encoded = re.search(r"base64,([^\"]+)", html)
     assert encoded is not None
     first, second = csv.DictReader(io.StringIO(base64.b64decode(encoded[1]).decode()))
@@ -53,7 +58,7 @@ def test_photos_of_a_burst_are_answered_together(answers):
     assert (second["label"], second["best"], second["reason"]) == ("unknown", "hare", "ambiguous")
     assert "2 events: 1 answered, 1 unknown" in html
     assert str(Path(answers[0].path).parent) not in html
-    mine = bursts_html(answers, Rule(0.5, 0.0, of_model=False), model())
+    mine = bursts_html(answers, PageRule(RULE.but(threshold=0.5), CLASSES, of_model=False), model())
     assert "2 events: 2 answered" in mine
 
 
@@ -62,10 +67,9 @@ def test_photos_of_a_burst_are_answered_together(answers):
     [
         (slice(1, 3), {}),  # no two photos are of one event
         (slice(0, 3), {"kind": "sound"}),
-        (slice(0, 3), {"confidence": SimpleNamespace(events=None)}),
-        (slice(0, 3), {"top": 2}),
+        (slice(0, 3), {"rule": replace(RULE, events=None)}),
         (slice(0, 0), {}),
     ],
 )
 def test_without_bursts_there_is_no_table_of_events(answers, rows, changes):
-    assert bursts_html(answers[rows], Rule(0.5, 0.0), model(**changes)) == ""
+    assert bursts_html(answers[rows], PageRule(RULE, CLASSES), model(**changes)) == ""

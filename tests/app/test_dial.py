@@ -10,13 +10,14 @@ import pytest
 from app.dial import PointsDial, ThresholdDial, dial_of
 from app.feedback import Feedback
 from app.interface import build_page
+from app.rules import PageRule
 from app.serving import Served, Site
-from app.views import Query, judge, model_rule, rule_words
+from app.views import Query, rule_words
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from learners.inference.predictor import Predictor
-from learners.uncertainty.operating_points import OperatingPoints
-from learners.uncertainty.tree import Tree
+from learners.rule.operating_points import OperatingPoints
+from learners.rule.tree import Tree
 from tests.app.conftest import LIMITS
 from tests.app.sites import colours, with_points
 from tests.pictures import write_pictures
@@ -52,7 +53,7 @@ def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
     table = OperatingPoints.of(predictor.bundle.metrics)
     counts = set()
     for number, point in enumerate(table.points, start=1):
-        decisions = [judge(answer, dial.rule(number)) for answer in answers]
+        decisions = [dial.rule(number).judge(answer) for answer in answers]
         expected = Predictor(predictor.bundle, **point.overrides).decide(sources, *outputs)
         assert [a.label for a in decisions] == [a.label for a in expected]
         assert [a.reason for a in decisions] == [a.reason for a in expected]
@@ -73,7 +74,7 @@ def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
 def test_the_dial_rests_at_the_models_rule(site) -> None:
     site, *_ = site
     dial = dial_of(site, "points")
-    rule = model_rule(site.models["points"].predictor.confidence)
+    rule = PageRule(site.models["points"].predictor.rule, ("blue", "green", "red"))
     assert dial.rule(None).as_json() == rule.as_json()
     assert dial.rule(dial.start).as_json() == rule.as_json()
     assert dial.effect(None) == dial.effect(dial.start)
@@ -91,13 +92,13 @@ def test_a_correction_keeps_the_prediction_of_the_step_that_was_shown(site, tmp_
     dial, predictor = dial_of(site, "points"), site.models["points"].predictor
     loosest = dial.rule(dial.high)
     answers = predictor.predict(map(str, files))
-    gained = next(a for a in answers if a.label == UNKNOWN != judge(a, loosest).label)
+    gained = next(a for a in answers if a.label == UNKNOWN != loosest.judge(a).label)
     save = next(
         one.fn for one in build_page(site).fns.values() if "_correction" in one.fn.__qualname__
     )
     save(Query(gained.path, None, gained), "green", False, dial.high)
     (row,) = csv.DictReader((tmp_path / "kept/feedback.csv").read_text().splitlines())
-    assert row["predicted"] == judge(gained, loosest).label
+    assert row["predicted"] == loosest.judge(gained).label
 
 
 def test_without_operating_points_the_dial_is_the_threshold(site) -> None:

@@ -19,7 +19,7 @@ from datasets.core.part import Part
 from datasets.items.splits import groups_from_names
 from datasets.items.table import load_table
 from learners.inference.predictions import Prediction
-from learners.uncertainty.gates import AMBIGUOUS
+from learners.rule.reasons import AMBIGUOUS
 from tests.app.sites import strain
 from tests.pictures import write_pictures
 

@@ -12,14 +12,12 @@ from scipy import stats
 
 from app.about import RuleEffect
 from app.interface import classes_words
+from app.rules import PageRule
 from app.views import (
-    Rule,
     answer_html,
     answers_csv,
     as_json,
     explanation,
-    judge,
-    model_rule,
     rule_effect_html,
     rule_words,
     table_html,
@@ -28,19 +26,17 @@ from app.views import (
 from datasets.core.part import Part
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import FIELDS, Prediction
+from learners.rule.arrays import Outputs
+from learners.rule.base import AnyRule
+from learners.rule.calibrators import Temperature
+from learners.rule.distance import Distance
+from learners.rule.fitting import fit_rule, uncalibrated
+from learners.rule.reasons import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, Reason, Why
+from learners.rule.stored import arrays_of, read_rule, to_json
+from learners.rule.thresholds import Threshold
+from learners.rule.tree import Tree, with_tree
 from learners.templates import percent
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.calibrators import Temperature
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.gates import (
-    AMBIGUOUS,
-    BACKGROUND,
-    OUT_OF_DISTRIBUTION,
-    LabelThresholdGate,
-    Reason,
-    Why,
-)
-from learners.uncertainty.thresholds import Threshold
+from tests.learners.rules import plain_rule
 
 NAN = float("nan")
 SURE = Prediction(
@@ -51,7 +47,8 @@ OUTLIER = SURE._replace(label="unknown", reason=OUT_OF_DISTRIBUTION, distance_p=
 NONE = DOUBT._replace(reason=BACKGROUND)
 EMPTY = Reason(Why.BAD_FILE, "empty file")
 BAD = Prediction(Part("/tmp/x/b.jpg"), "unknown", "", NAN, EMPTY, [], NAN)
-RULE = Rule(0.95, 0.05)
+CLASSES = ("cat", "dog")
+RULE = PageRule(plain_rule(2, threshold=0.95), CLASSES)
 FITTED = Temperature(1.2, 1.1, 1.3, 100)
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b"
 
@@ -74,29 +71,31 @@ class Seen(HTMLParser):
         self.text += data
 
 
-def threshold_rule(cut: float) -> Rule:
+def threshold_rule(cut: float, rule: AnyRule = RULE.rule) -> PageRule:
     """Replace the model's rule by a threshold."""
-    return Rule(cut, 0.05, of_model=False)
+    return PageRule(rule.but(threshold=cut), CLASSES, of_model=False)
 
 
 def test_the_threshold_moves_the_answer_and_its_windows():
-    assert judge(SURE, threshold_rule(0.98))[1:5] == ("unknown", "cat", 0.97, "ambiguous")
-    assert judge(DOUBT, threshold_rule(0.5))[1:5] == ("cat", "cat", 0.6, "")
-    assert judge(OUTLIER, threshold_rule(0.0)).reason == "out of distribution"
-    assert judge(BAD, threshold_rule(0.0)) == BAD
-    assert judge(NONE, threshold_rule(0.0)) == NONE
-    assert judge(DOUBT, RULE) is DOUBT
-    assert judge(DOUBT._replace(distance_p=NAN), threshold_rule(0.6)).label == "cat"
+    assert threshold_rule(0.98).judge(SURE)[1:5] == ("unknown", "cat", 0.97, "ambiguous")
+    assert threshold_rule(0.5).judge(DOUBT)[1:5] == ("cat", "cat", 0.6, "")
+    assert threshold_rule(0.0).judge(OUTLIER).reason == "out of distribution"
+    assert threshold_rule(0.0).judge(BAD) == BAD
+    assert threshold_rule(0.0).judge(NONE) == NONE
+    assert RULE.judge(DOUBT) is DOUBT
+    assert threshold_rule(0.6).judge(DOUBT._replace(distance_p=NAN)).label == "cat"
     long = SURE._replace(windows=(DOUBT._replace(part=Part("/tmp/x/a.jpg", 0.0, 1.0)), SURE))
-    assert [window.label for window in judge(long, threshold_rule(0.5)).windows] == ["cat", "cat"]
+    assert [window.label for window in threshold_rule(0.5).judge(long).windows] == ["cat", "cat"]
 
 
 def test_the_threshold_selects_the_depth_in_a_tree():
     path = (("pet", 0.99), ("cat", 0.6))
     answer = DOUBT._replace(label="pet", branch=path)
+    tree = Tree((*CLASSES, "pet"), np.array([2, 2, -1]), 2)
     for cut, label in ((0.5, "cat"), (0.9, "pet"), (0.995, "unknown")):
-        assert judge(answer, threshold_rule(cut)).label == label
-    assert judge(answer._replace(distance_p=0.01), threshold_rule(0.5)).label == "unknown"
+        assert threshold_rule(cut, with_tree(RULE.rule, tree)).judge(answer).label == label
+    outlier = answer._replace(distance_p=0.01)
+    assert threshold_rule(0.5, with_tree(RULE.rule, tree)).judge(outlier).label == "unknown"
     text = Seen(answer_html(answer, RULE, FITTED)).text
     assert (
         "pet 99.0\u00a0% > cat 60.0\u00a0%. The model is not sure enough of a class below pet."
@@ -186,26 +185,23 @@ def test_the_rule_in_force_is_the_models(options, rule, words):
     labels = rng.integers(0, 3, 200)
     logits = 3 * np.eye(3)[labels] + rng.normal(size=(200, 3))
     items = Outputs(logits, labels, logits.astype(np.float32))
-    fitted = Confidence.fit(items, items, ConfidenceSettings(**options), alpha=0)
-    stored = json.loads(json.dumps(fitted.to_dict()))
-    for confidence in (fitted, Confidence.from_dict(stored, fitted.arrays())):
-        fitted_rule = model_rule(confidence)
+    fitted = fit_rule(items, items, ConfidenceSettings(**options), alpha=0)
+    stored = json.loads(json.dumps(to_json(fitted)))
+    for one in (fitted, read_rule(stored, arrays_of(fitted))):
+        fitted_rule = PageRule(one, "abc")
         assert (fitted_rule.kind, fitted_rule.on) == rule[:2]
-        assert fitted_rule.target == pytest.approx(rule[2], nan_ok=True)
-        assert fitted_rule.threshold == confidence.threshold_gate.threshold.value
+        assert fitted_rule.threshold == one.threshold
         assert fitted_rule.as_json()["target"] == (None if rule[2] != rule[2] else rule[2])
         assert rule_words(fitted_rule).startswith("The model's rule: ")
         assert words in rule_words(fitted_rule)
-        assert fitted_rule.as_json()["floor"] == confidence.score_gate.floors.get(fitted_rule.score)
+        assert fitted_rule.as_json()["floor"] == one.floor.by_score.get(fitted_rule.score)
         assert (
-            bool(fitted_rule.score)
-            == bool(confidence.score_gate.floors)
-            == (fitted_rule.kind == "threshold")
+            bool(fitted_rule.score) == bool(one.floor.by_score) == (fitted_rule.kind == "threshold")
         )
         outlier = SURE._replace(distance_p=NAN)
         near = "and like its training files" in Seen(answer_html(outlier, fitted_rule, FITTED)).text
         assert near == bool(fitted_rule.score)
-    assert rule_words(Rule(0.5, 0.05, of_model=False)).startswith("Your rule: ")
+    assert rule_words(threshold_rule(0.5)).startswith("Your rule: ")
 
 
 def test_probabilities_are_called_calibrated_only_where_they_are():
@@ -219,7 +215,7 @@ def test_probabilities_are_called_calibrated_only_where_they_are():
 
 @pytest.mark.parametrize("exclusive", [True, False])
 def test_the_events_of_a_recording_come_before_the_recording_as_a_whole(exclusive):
-    rule = RULE if exclusive else replace(RULE, thresholds={"cat": 0.5, "dog": 0.5})
+    rule = RULE if exclusive else PageRule(uncalibrated(2, multi_label=True), CLASSES)
     labels = ["cat", "unknown", "cat" if exclusive else "cat|dog", "cat"]
     windows = tuple(
         (DOUBT if label == "unknown" else SURE)._replace(
@@ -240,12 +236,8 @@ def test_the_events_of_a_recording_come_before_the_recording_as_a_whole(exclusiv
     assert f"Events: {head[0]}." in table
     assert head in table
     # A visitor's rule moves the windows, and so the events.
-    strict = (
-        threshold_rule(0.99)
-        if exclusive
-        else replace(rule, of_model=False, thresholds={"cat": 0.99, "dog": 0.99})
-    )
-    html = answer_html(judge(DOUBT._replace(windows=windows), strict), strict, FITTED)
+    strict = threshold_rule(0.99, rule.rule)
+    html = answer_html(strict.judge(DOUBT._replace(windows=windows)), strict, FITTED)
     assert "event" not in Seen(html).text
     assert "sh-answer sh-unknown" in html
 
@@ -290,9 +282,11 @@ def test_messages_contain_no_folder():
 
 
 def test_each_label_of_a_multi_label_model_has_its_own_threshold():
-    thresholds = LabelThresholdGate.of([Threshold(cut, NAN, NAN, target=0.9) for cut in (0.6, 0.3)])
-    confidence = replace(Confidence.uncalibrated(2, exclusive=False), threshold_gate=thresholds)
-    rule = model_rule(confidence, ["cat", "dog"])
+    thresholds = tuple(Threshold(cut, NAN, NAN, target=0.9) for cut in (0.6, 0.3))
+    rule = PageRule(
+        replace(uncalibrated(2, multi_label=True), thresholds=thresholds, distance=Distance(0.05)),
+        CLASSES,
+    )
     top = [("cat", 0.97), ("dog", 0.4)]
     both = SURE._replace(label="cat|dog", top=top, distance_p=NAN)
     page = answer_html(both, rule, FITTED)
@@ -302,17 +296,15 @@ def test_each_label_of_a_multi_label_model_has_its_own_threshold():
         f"The model's rule: each label has its own threshold, {percent(0.3)} to "
         f"{percent(0.6)}; chosen for a target precision of {percent(0.9)}."
     )
-    strict = replace(rule, of_model=False, thresholds={"cat": 0.5, "dog": 0.5})
-    assert judge(both, strict).label == "cat"
-    refused = judge(both, replace(strict, thresholds={"cat": 0.98, "dog": 0.98}))
+    assert threshold_rule(0.5, rule.rule).judge(both).label == "cat"
+    strict = threshold_rule(0.98, rule.rule)
+    refused = strict.judge(both)
     assert (refused.label, refused.reason) == ("unknown", AMBIGUOUS)
-    assert explanation(refused, replace(strict, thresholds={"cat": 0.98, "dog": 0.98})).endswith(
-        f"answers from {percent(0.98)}."
-    )
-    outlier = judge(both._replace(distance_p=0.01), replace(strict, alpha=0.05))
+    assert explanation(refused, strict).endswith(f"answers from {percent(0.98)}.")
+    outlier = threshold_rule(0.5, rule.rule).judge(both._replace(distance_p=0.01))
     assert (outlier.label, outlier.reason) == ("unknown", OUT_OF_DISTRIBUTION)
     assert "precision and the recall of each label" in rule_effect_html(None, rule)
-    assert "thresholds" not in model_rule(Confidence.uncalibrated(2)).as_json()
+    assert "thresholds" not in RULE.as_json()
 
 
 def test_up_to_a_dozen_classes_are_all_named():

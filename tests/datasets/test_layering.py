@@ -16,7 +16,7 @@ FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py")
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in NAMES}
 #: The names for programs, and a registry of what is beside it.
-HANDING_ON = ("secondhand/__init__.py", "learners/uncertainty/scores/__init__.py")
+HANDING_ON = ("secondhand/__init__.py", "learners/rule/scores/__init__.py")
 COMMANDS = (
     "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
     "learners.suggest", "learners.discover", "learners.search", "learners.share", "datasets.render",

@@ -45,7 +45,7 @@ FEATURES = {
             "app/pool.py": "labels the photos of an event at once",
             "learners/active/discovery.py": "counts an event once",
             "learners/calls/pictures.py": "--events of pictures",
-            "learners/evaluation/held_out.py": "fits the threshold of a model for events",
+            "learners/tasks/single.py": "fits the threshold of a model for events",
         },
     ),
     "events of recordings": Vocabulary(
@@ -126,7 +126,7 @@ FEATURES = {
             "learners/evaluation/held_out.py": "columns of the predictions of a run",
             "learners/outputs/camtrap_dp.py": "a column of the format",
             "learners/outputs/megadetector.py": "the format",
-            "learners/uncertainty/gates.py": "a reason",
+            "learners/rule/reasons.py": "a reason",
         },
     ),
 }

@@ -16,8 +16,8 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Evaluation
 from learners.inference.predictions import FIELDS, Prediction
 from learners.model.bundle import Bundle
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.decision import Confidence
+from learners.rule.arrays import Outputs
+from learners.rule.fitting import fit_rule
 
 WIDTH = 8
 
@@ -39,13 +39,13 @@ def make_bundle(
     held_out = Outputs(1.5 * logits, labels, features if distance else None)  # too confident
     kinds = rng.integers(0, len(classes), 200)
     near, body = outputs(kinds, len(classes), rng)
-    fitted = Confidence.fit(held_out, Outputs(near, kinds, body), ConfidenceSettings(threshold=0.8))
+    fitted = fit_rule(held_out, Outputs(near, kinds, body), ConfidenceSettings(threshold=0.8))
     return Bundle(
         built=network.eval(),
         spec=spec,
         classes=list(classes),
         preprocessing=preprocessing,
-        confidence=fitted,
+        rule=fitted,
         provenance={"data": "made up", "command": "python -m learners.finetune --data made-up"},
     )
 
@@ -74,16 +74,14 @@ def make_evaluation(
 ) -> Evaluation:
     """Return answers as the predictor gives them; the last ``silent`` of each part lack logits."""
     rng = np.random.default_rng(seed)
-    confidence = bundle.decider
-    names = bundle.classes if confidence.tree is None else confidence.tree.names
+    rule = bundle.rule
+    names = rule.names(bundle.classes)
     rows, all_logits, all_features = [], [], []
     for split, count in (("valid", valid), ("calibration", calibration), ("unknown", ood)):
         labels = rng.integers(0, len(bundle.classes), count)
         unknown = split == "unknown"
         logits, features = outputs(labels, len(bundle.classes), rng, strange=unknown)
-        decided = confidence.decide(
-            logits, None if confidence.distance.reference is None else features
-        )
+        decided = rule.decide(logits, None if rule.distance.reference is None else features)
         for n in range(count):
             path = str(paths[len(rows)]) if paths is not None else f"{split}/{n:03d}.jpg"
             best = bundle.classes[decided.best[n]]
@@ -102,7 +100,7 @@ def make_evaluation(
         all_features.append(features)
     columns = [*FIELDS, "truth", "split", "gps"]
     frame = pd.DataFrame(rows, columns=columns).drop(columns=["windows"])
-    if ancestors := confidence.ancestors:
+    if ancestors := rule.ancestors:
         frame["ancestors"] = ["|".join(ancestors.get(truth, ())) for truth in frame["truth"]]
     return Evaluation(frame, np.concatenate(all_logits), np.concatenate(all_features))
 

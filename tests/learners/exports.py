@@ -11,7 +11,7 @@ from torch import nn
 from learners.backbones.building import NetworkSpec, build
 from learners.model.bundle import Bundle
 from learners.model.tta import TTAView
-from tests.learners.confidences import settings
+from tests.learners.rules import plain_rule
 
 CLASSES = ["a", "b", "ü", "d"]
 TEMPERATURE = 1.7
@@ -41,7 +41,7 @@ def bundle(backbone: str = "test_resnet", head: str = "auto", members: int = 1) 
         spec=spec,
         classes=CLASSES,
         preprocessing=replace(preprocessing, mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3)),
-        confidence=settings(len(CLASSES), temperature=TEMPERATURE, threshold=0.5),
+        rule=plain_rule(len(CLASSES), temperature=TEMPERATURE, threshold=0.5),
     )
 
 

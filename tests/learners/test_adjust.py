@@ -17,9 +17,9 @@ from learners.evaluation.rules import operating_points
 from learners.files.checked import jsonable
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle, save_bundle
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.operating_points import OperatingPoints
+from learners.rule.arrays import Outputs
+from learners.rule.fitting import fit_rule, uncalibrated
+from learners.rule.operating_points import OperatingPoints
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 
@@ -68,9 +68,9 @@ def test_a_copy_answers_by_the_new_rule(model: Path, tmp_path: Path, capsys) -> 
     assert (out / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
     rng = np.random.default_rng(5)
     logits, features = outputs(rng.integers(0, 3, 200), 3, rng)
-    by_flag = Predictor(model, keep_known=0.95).confidence.decide(logits, features)
-    assert copy.decider.decide(logits, features).reason == by_flag.reason
-    assert by_flag.reason != origin.decider.decide(logits, features).reason
+    by_flag = Predictor(model, keep_known=0.95).rule.decide(logits, features)
+    assert copy.rule.decide(logits, features).reason == by_flag.reason
+    assert by_flag.reason != origin.rule.decide(logits, features).reason
     assert copy.provenance["lineage"][-1]["model"] == "copied"
     before, now = OperatingPoints.of(origin.metrics), OperatingPoints.of(copy.metrics)
     assert now.own.rule == "--keep-known 0.95"
@@ -87,7 +87,7 @@ def test_a_copy_answers_by_the_new_rule(model: Path, tmp_path: Path, capsys) -> 
     output = capsys.readouterr().out
     assert "measure the copy with learners.evaluate" in output
     assert "--threshold 0.83 switches off " in output
-    assert load_bundle(again).decider.threshold_gate.threshold.value == 0.83
+    assert load_bundle(again).rule.threshold.value == 0.83
     assert "operating_points" not in load_bundle(again).metrics
     with pytest.raises(SecondhandError, match="does not store what other rules would answer"):
         main([str(again)])
@@ -96,7 +96,7 @@ def test_a_copy_answers_by_the_new_rule(model: Path, tmp_path: Path, capsys) -> 
     assert "Nothing changed" in capsys.readouterr().out
     shutil.rmtree(again)
     assert main([str(out), "--keep-known", "0.8", "--out", str(again)]) == 0
-    assert load_bundle(again).decider.score_gate.floors == origin.decider.score_gate.floors
+    assert load_bundle(again).rule.floor.by_score == origin.rule.floor.by_score
 
 
 def test_wrong_calls_write_nothing(model: Path, tmp_path: Path, capsys) -> None:
@@ -118,7 +118,7 @@ def test_wrong_calls_write_nothing(model: Path, tmp_path: Path, capsys) -> None:
 
 def test_models_without_a_score_condition_say_what_can_be_changed(tmp_path: Path) -> None:
     bundle = make_bundle()
-    labels = replace(bundle, confidence=Confidence.uncalibrated(3, exclusive=False))
+    labels = replace(bundle, rule=uncalibrated(3, multi_label=True))
     labels.metrics = {"test_map": 0.9, "test_precision": 0.8}
     save_bundle(labels, tmp_path / "labels")
     with pytest.raises(SecondhandError, match="multi-label model"):
@@ -128,7 +128,7 @@ def test_models_without_a_score_condition_say_what_can_be_changed(tmp_path: Path
     words = ["--threshold", "0.7", "--out", str(tmp_path / "out")]
     assert main([str(tmp_path / "labels"), *words]) == 0
     copy = load_bundle(tmp_path / "out")
-    assert [cut.value for cut in copy.decider.threshold_gate.labels] == [0.7] * 3
+    assert [cut.value for cut in copy.rule.thresholds] == [0.7] * 3
     assert copy.metrics == {"test_map": 0.9}, "the precision was that of other thresholds"
 
     rng = np.random.default_rng(0)
@@ -136,6 +136,6 @@ def test_models_without_a_score_condition_say_what_can_be_changed(tmp_path: Path
     logits, features = outputs(numbers, 3, rng)
     items = Outputs(logits, numbers, features)
     target = ConfidenceSettings(target_accuracy=0.8)
-    save_bundle(replace(bundle, confidence=Confidence.fit(items, items, target)), tmp_path / "sure")
+    save_bundle(replace(bundle, rule=fit_rule(items, items, target)), tmp_path / "sure")
     with pytest.raises(SecondhandError, match=r"--target-accuracy.*--threshold"):
         main([str(tmp_path / "sure"), "--keep-known", "0.9", "--out", str(tmp_path / "out")])

@@ -15,7 +15,7 @@ from datasets.items.table import load_table
 from learners.audit import main
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle, save_bundle
-from learners.uncertainty.decision import Confidence
+from learners.rule.fitting import uncalibrated
 from tests.app import sites
 from tests.pictures import write_pictures
 
@@ -95,7 +95,7 @@ def test_labels_give_the_accuracy_and_a_model_for_the_site(
     assert site.metrics["calibration_accuracy"] == pytest.approx(right)
     first = next(site.network.parameters())
     assert first.equal(next(model.network.parameters())), "the same network"
-    assert site.decider.threshold_gate.threshold.value >= 0.5
+    assert site.rule.threshold.value >= 0.5
     assert len(list(Predictor(tmp_path / "site").predict([*frame["path"]]))) == 16
     with pytest.raises(SecondhandError, match=r"--out .*site already exists"):
         main(["run/model", "--labels", str(table), "--out", str(tmp_path / "site")])
@@ -201,7 +201,7 @@ def test_windows_of_recordings_are_drawn(tmp_path, monkeypatch, capsys) -> None:
 
 
 def test_a_multi_label_model_is_refused(tmp_path, monkeypatch) -> None:
-    bundle = replace(sites.colours(), confidence=Confidence.uncalibrated(3, exclusive=False))
+    bundle = replace(sites.colours(), rule=uncalibrated(3, multi_label=True))
     save_bundle(bundle, tmp_path / "model")
     write_pictures(tmp_path / "pool", per_class=1)
     with pytest.raises(SecondhandError, match="multi-label"):

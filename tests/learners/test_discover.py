@@ -12,8 +12,8 @@ from datasets.items.table import load_table
 from learners.discover import main
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.decision import Confidence
+from learners.rule.arrays import Outputs
+from learners.rule.fitting import fit_rule
 from tests.app import sites
 from tests.pictures import write_pictures
 
@@ -30,7 +30,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     paths, logits, features = predictor.outputs(known)
     labels = np.array([predictor.classes.index(Path(path).parent.name) for path in paths])
     items = Outputs(logits, labels, features)
-    bundle.confidence = Confidence.fit(items, items, alpha=0.1)
+    bundle.rule = fit_rule(items, items, alpha=0.1)
     save_bundle(bundle, folder / "run" / "model")
     return folder
 

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,16 +22,19 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from datasets.core.errors import SecondhandError
+from datasets.items.items import Items
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings, TrainSettings
 from learners.evaluate import main
 from learners.evaluation.calibration_metrics import fraction
-from learners.evaluation.held_out import calibrate
+from learners.evaluation.held_out import outputs_to_calibrate
 from learners.inference.predictor import Predictor
 from learners.model.bundle import CONFIG, REFERENCE, Bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.predict import main as predict
-from learners.uncertainty.tree import Tree
+from learners.rule.base import AnyRule
+from learners.rule.tree import Tree
+from learners.tasks.single import SingleLabel
 from tests.datasets.files import sound
 from tests.learners.calls import count_answering
 from tests.pictures import write_pictures
@@ -63,9 +67,15 @@ def bundle(
     untrained = Bundle(network.eval(), spec, list(names), preprocessing)
     rows = table(folder).replace({"label": dict(zip(CLASSES, names, strict=True))})
     options = ConfidenceSettings(**{"threshold": 0.34, **settings})  # type: ignore[arg-type]
-    calibrate(Predictor(untrained), rows, rows, options, TrainSettings())
-    untrained.decider.tree = tree
-    return untrained
+    return replace(untrained, rule=fitted_rule(untrained, rows, options, tree))
+
+
+def fitted_rule(
+    model: Bundle, rows: pd.DataFrame, options: ConfidenceSettings, tree: Tree | None = None
+) -> AnyRule:
+    items = Items(rows, rows.iloc[:0], "picture", "made-up")
+    measured = outputs_to_calibrate(Predictor(model), items, rows, TrainSettings())
+    return SingleLabel(tree).fit_rule(measured, model.classes, options)
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +297,7 @@ def test_a_model_fitted_with_any_score_comes_back_with_it(folder, tmp_path, scor
     before = list(Predictor(model).predict(files))
     after = list(Predictor(save_bundle(model, tmp_path / "model")).predict(files))
     assert [a.label for a in before] == [a.label for a in after]
-    assert model.confidence.score_gate.name == score
+    assert model.rule.floor.score.name == score
     assert 0 < sum(a.label != "unknown" for a in after) < len(files)
 
 
@@ -425,7 +435,6 @@ def test_calibration_counts_what_belongs_together(folder):
     for group in ("", rows["label"]):
         model = bundle(folder)
         settings = ConfidenceSettings(target_accuracy=0.05)
-        calibrate(Predictor(model), rows.assign(group=group), rows, settings, TrainSettings())
-        notes.append(" ".join(model.decider.notes))
+        notes.append(" ".join(fitted_rule(model, rows.assign(group=group), settings).notes))
     assert "which count as" not in notes[0]
     assert "which count as" in notes[1]

@@ -32,10 +32,9 @@ from learners.export import main as export
 from learners.inference.exporting import export_limitations, export_onnx, metadata
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
+from learners.rule.arrays import Outputs
+from learners.rule.fitting import fit_rule
 from learners.scratch import vit
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.decision import Confidence
-from tests.learners.confidences import settings
 from tests.learners.exports import (
     CLASSES,
     NETWORKS,
@@ -47,6 +46,7 @@ from tests.learners.exports import (
     noise,
     softmax,
 )
+from tests.learners.rules import plain_rule
 
 LONG = pytest.mark.long("the embedded backbone and a transformer are tried")
 SHARING = (Path(__file__).parents[2] / "docs/sharing.md").read_text(encoding="utf-8")
@@ -124,9 +124,9 @@ def test_the_documented_lines_answer_as_the_predictor_does(
 ) -> None:
     """They run as printed and need only ONNX Runtime, NumPy and Pillow."""
     (lines,) = re.findall(r"^```\n(import json\nimport os\n.*?)^```", SHARING, re.S | re.M)
-    fitted = settings(len(CLASSES), temperature=0.1, threshold=0.6)
+    fitted = plain_rule(len(CLASSES), temperature=0.1, threshold=0.6)
     calibrator = replace(fitted.calibrator, background=background)
-    model = replace(small, confidence=replace(fitted, calibrator=calibrator))
+    model = replace(small, rule=replace(fitted, calibrator=calibrator))
     (tmp_path / "runs/photos").mkdir(parents=True)
     export_onnx(model, tmp_path / "runs/photos/model.onnx")
     shutil.copy(standalone.__file__, tmp_path)
@@ -242,8 +242,8 @@ def test_what_a_file_leaves_out_is_said(small: Bundle) -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(60, 5))
     held_out = Outputs(rng.normal(size=(60, 4)), rng.integers(0, 4, 60), features)
-    fitted = Confidence.fit(held_out, held_out)
-    model = replace(small, tta_views=VIEWS, confidence=fitted)
+    fitted = fit_rule(held_out, held_out)
+    model = replace(small, tta_views=VIEWS, rule=fitted)
     limitations, near = export_limitations(model)
     assert "mean of 3 variants" in limitations
     assert "refuses nothing as out of distribution" in near

@@ -147,13 +147,13 @@ REFUSED: dict[str, Spoil] = {
     "spectrogram of code": config(spectrogram={"kind": "os.system"}),
     "spectrogram is a list": config(spectrogram=[["sound"]]),
     "floor of 400 digits": config(
-        confidence={"score": {"name": "combined", "floors": {"combined": 10**400}}}
+        rule={"score": {"name": "combined", "floors": {"combined": 10**400}}}
     ),
     "score of another package": config(
-        confidence={"score": {"name": "os.system", "package": "\x1b]0;owned\x07", "floors": {}}}
+        rule={"score": {"name": "os.system", "package": "\x1b]0;owned\x07", "floors": {}}}
     ),
     "floors by 400 digits": config(
-        confidence={"score": {"name": "combined", "floors": {}, "by_kept": {"combined": [10**400] * 50}}}
+        rule={"score": {"name": "combined", "floors": {}, "by_kept": {"combined": [10**400] * 50}}}
     ),
     "label of 10 000": config(classes=["a", "b", "x" * 10_000]),
     "label of control": config(classes=["a", "b", "\x1b]0;owned\x07\x1b[2J"]),
@@ -208,7 +208,7 @@ from pathlib import Path
 from learners.model.bundle import CONFIG, REFERENCE, WEIGHTS
 from learners.inference.predictor import Predictor
 import timm, torchvision, datasets.audio.settings, learners.backbones.building
-from learners.uncertainty.scores.base import SCORES
+from learners.rule.scores.base import SCORES
 from datasets.kinds.base import KINDS
 from tests import fuzzing
 len(SCORES), len(KINDS)  # look for those of packages on the path, once in a process

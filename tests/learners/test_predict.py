@@ -29,28 +29,26 @@ from learners.cli import console
 from learners.inference.predictions import FIELDS
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
+from learners.rule.base import AnyRule
 from learners.search import main as search
-from learners.uncertainty.decision import Confidence
 from tests.forks import Program
 from tests.kept.make import MODEL as SOUND_MODEL
 from tests.kept.make import write_clips
-from tests.learners.confidences import settings
+from tests.learners.rules import plain_rule
 from tests.phones import avif, heic
 from tests.pictures import write_pictures
 
 
-def saved(folder: Path, confidence: Confidence) -> str:
+def saved(folder: Path, confidence: AnyRule) -> str:
     torch.manual_seed(0)
     network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
     classes = ["blue", "green", "red"]
-    return str(
-        save_bundle(Bundle(network, spec, classes, preprocessing, confidence=confidence), folder)
-    )
+    return str(save_bundle(Bundle(network, spec, classes, preprocessing, rule=confidence), folder))
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return saved(tmp_path_factory.mktemp("models") / "model", settings(3))
+    return saved(tmp_path_factory.mktemp("models") / "model", plain_rule(3))
 
 
 @pytest.fixture(scope="module")

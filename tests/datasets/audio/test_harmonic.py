@@ -18,7 +18,7 @@ from datasets.core.errors import SecondhandError
 from datasets.kinds.base import spectrogram_from_dict
 from learners.backbones.building import NetworkSpec, build
 from learners.model.bundle import Bundle, save_bundle
-from tests.learners.confidences import settings
+from tests.learners.rules import plain_rule
 
 RATE = 22_050
 NOTES: dict[str, Any] = {"rate": RATE, "window": 1.0, "scale": "cqt", "fmin": 55.0, "fmax": 7040.0}
@@ -110,7 +110,7 @@ def test_only_models_that_need_librosa_import_it(tmp_path: Path) -> None:
             ["a", "b"],
             preprocessing,
             spectrogram=spectrogram.to_dict(),
-            confidence=settings(2),
+            rule=plain_rule(2),
         )
         save_bundle(bundle, tmp_path / name)
     code = (

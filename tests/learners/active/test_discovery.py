@@ -16,9 +16,11 @@ from learners.active.discovery import (
     fewest_discoveries,
 )
 from learners.inference.predictions import Prediction
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.gates import OUT_OF_DISTRIBUTION, Reason
+from learners.rule.arrays import Outputs
+from learners.rule.base import AnyRule
+from learners.rule.fitting import fit_rule
+from learners.rule.reasons import OUT_OF_DISTRIBUTION, Reason
+from learners.rule.stored import arrays_of, read_rule, to_json
 
 KNOWN, NEW = 3, 2
 
@@ -33,12 +35,12 @@ def files(rng: np.random.Generator, count: int, classes: list[int]) -> Outputs:
 
 
 @pytest.fixture(scope="module")
-def confidence() -> Confidence:
+def confidence() -> AnyRule:
     rng, known = np.random.default_rng(0), [*range(KNOWN)]
-    return Confidence.fit(files(rng, 300, known), files(rng, 200, known))
+    return fit_rule(files(rng, 300, known), files(rng, 200, known))
 
 
-def predictions(confidence: Confidence, items: Outputs) -> list[Prediction]:
+def predictions(confidence: AnyRule, items: Outputs) -> list[Prediction]:
     decisions = confidence.decide(items.logits, items.features)
     return [
         Prediction(
@@ -71,7 +73,7 @@ def test_at_most_a_tenth_of_the_files_called_new_are_known():
     rng, known = np.random.default_rng(2), [*range(KNOWN)]
     rates, powers = [], []
     for _ in range(60):
-        fitted = Confidence.fit(files(rng, 100, known), files(rng, 100, known))
+        fitted = fit_rule(files(rng, 100, known), files(rng, 100, known))
         items = files(rng, 90, [0, 1, 2, 3])
         new = benjamini_hochberg(
             fitted.known_p(fitted.decide(items.logits, items.features).known), 0.1
@@ -156,11 +158,11 @@ def test_too_few_calibration_files_discover_nothing():
 
 
 def test_the_calibration_scores_are_kept_in_the_folder(confidence):
-    again = Confidence.from_dict(confidence.to_dict(), confidence.arrays())
+    again = read_rule(to_json(confidence), arrays_of(confidence))
     known = np.array([-9.0, -1.0, 0.0])
     assert (again.known_p(known) == confidence.known_p(known)).all()
-    missing = {k: v for k, v in confidence.arrays().items() if k != "known.calibration"}
+    missing = {k: v for k, v in arrays_of(confidence).items() if k != "known.calibration"}
     with pytest.raises(SecondhandError, match="Train it again"):
-        Confidence.from_dict(confidence.to_dict(), missing).known_p(known)
+        read_rule(to_json(confidence), missing).known_p(known)
     with pytest.raises(SecondhandError, match="--fdr 1"):
         discover(confidence, files(np.random.default_rng(0), 9, [0]), fdr=1.0)

@@ -21,9 +21,9 @@ from learners.active.teaching import (
     suggest,
 )
 from learners.inference.predictor import Predictor
+from learners.rule.arrays import Outputs, softmax
+from learners.rule.fitting import fit_rule
 from learners.runs.folder import record_inputs
-from learners.uncertainty.arrays import Outputs, softmax
-from learners.uncertainty.decision import Confidence
 from tests.app import sites
 from tests.pictures import write_pictures
 
@@ -44,7 +44,7 @@ def predictor(pool: list[str]) -> Predictor:
     labels = np.array([predictor.classes.index(Path(path).parent.name) for path in paths])
     known = Outputs(logits, labels, features)
     # All known items are at distance zero, so any other file is unlike them.
-    predictor.confidence = Confidence.fit(known, known, alpha=0.1)
+    predictor.rule = fit_rule(known, known, alpha=0.1)
     return predictor
 
 
@@ -95,7 +95,7 @@ def test_doubtful_and_unlike_files_come_first(predictor, pool):
     for row in result.rows:
         (answer,) = predictor.predict_detailed([row.part.path])
         out_of_distribution = answer.prediction.reason == "out of distribution"
-        p = softmax(answer.logits / predictor.confidence.calibrator.temperature.value)
+        p = softmax(answer.logits / predictor.rule.calibrator.temperature.value)
         first, second = np.sort(p)[::-1][:2]
         assert row.score == pytest.approx(
             1.0 if out_of_distribution else 1 - first + second, abs=1e-4
@@ -159,9 +159,8 @@ def test_windows_of_a_recording_are_suggested_by_themselves(tmp_path):
 
 def test_a_background_is_one_of_the_two_likeliest(pool, tmp_path):
     bundle = sites.colours()
-    decider = bundle.decider
-    confidence = replace(decider, calibrator=replace(decider.calibrator, background=True))
-    predictor = Predictor(replace(bundle, confidence=confidence))
+    rule = replace(bundle.rule, calibrator=replace(bundle.rule.calibrator, background=True))
+    predictor = Predictor(replace(bundle, rule=rule))
     path = tmp_path / "grey.png"
     Image.new("RGB", (40, 40), (128, 128, 128)).save(path)
     (answer,) = predictor.predict_detailed([path])

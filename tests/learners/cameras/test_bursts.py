@@ -22,10 +22,12 @@ from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.predict import main
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.gates import Reason, Why
-from learners.uncertainty.thresholds import threshold_for_accuracy
+from learners.rule.arrays import Outputs
+from learners.rule.reasons import Reason, Why
+from learners.rule.rule import Rule
+from learners.rule.thresholds import threshold_for_accuracy
 from tests.learners.outputs.conftest import model  # noqa: F401
+from tests.learners.rules import plain_rule
 
 CLASSES = ("fox", "hare", "owl")
 
@@ -38,6 +40,11 @@ def photo(path: Path, time: str | None, colour: str = "orange") -> str:
         exif.get_ifd(0x8769)[0x9003] = f"2024:05:01 {time}"
     Image.new("RGB", (48, 32), colour).save(path, exif=exif)
     return str(path)
+
+
+def answering(threshold: float) -> Rule:
+    """A rule that answers events from this probability on."""
+    return plain_rule(3).but(threshold=threshold)
 
 
 def frame(path: str, logits: list[float], reason: Why = Why.ACCEPTED) -> Prediction:
@@ -71,7 +78,7 @@ def test_each_frame_is_counted_and_read_once(tmp_path):
     clock = Clock()
     frames = [frame(path, [4.0, 0.0, 0.0]) for path in paths]
     crashed = empty(deadly, Why.BAD_FILE)._replace(reason=Reason(Why.BAD_FILE, CRASHED))
-    events = [*Bursts(clock, 0.5)([*frames, crashed])]
+    events = [*Bursts(clock, answering(0.5))([*frames, crashed])]
     assert [clock.cells(Part(event.path))["time"] for event in events] == [
         "2024-05-01T06:00:00",
         "",
@@ -80,12 +87,12 @@ def test_each_frame_is_counted_and_read_once(tmp_path):
     # A file that crashed its decoder is not opened again for its time.
     assert clock.remarks()[0].endswith(f"1 of 4, such as {deadly}")
     # One that a detector or decoder only refused is.
-    assert len([*Bursts(Clock(), 0.5)([*frames, empty(deadly, Why.BAD_FILE)])]) == 1
+    assert len([*Bursts(Clock(), answering(0.5))([*frames, empty(deadly, Why.BAD_FILE)])]) == 1
 
 
 def test_an_event_has_the_softmax_of_the_mean_logits():
     logits = [[4.0, 1.0, 0.0], [1.0, 2.0, 0.0], [3.0, 0.0, 1.0]]
-    merged = merge_frames([frame("a", one) for one in logits], 0.5)
+    merged = merge_frames([frame("a", one) for one in logits], answering(0.5))
     expected = softmax(np.mean([log_softmax(one) for one in logits], axis=0))
     assert [dict(merged.top)[name] for name in CLASSES] == pytest.approx(expected.tolist())
     assert (merged.label, merged.reason) == ("fox", "")
@@ -96,25 +103,25 @@ def test_empty_frames_do_not_outvote_the_animal():
     fox = frame("1", [5.0, 0.0, 0.0])
     empty_frames = [frame(str(n), [0.0, 0.1, 0.0], Why.BACKGROUND) for n in range(8)]
     empty_frames += [empty("x", Why.BLANK), empty("y", Why.BAD_FILE)]
-    merged = merge_frames([*empty_frames, fox], 0.9)
+    merged = merge_frames([*empty_frames, fox], answering(0.9))
     assert (merged.label, merged.probability) == ("fox", pytest.approx(fox.probability))
-    event = merge_frames(empty_frames, 0.9)
+    event = merge_frames(empty_frames, answering(0.9))
     assert (event.label, event.reason) == ("unknown", "background")
-    assert merge_frames([empty("x", Why.BLANK)], 0.9).reason == "blank"
+    assert merge_frames([empty("x", Why.BLANK)], answering(0.9)).reason == "blank"
 
 
 def test_an_event_is_refused_below_its_threshold_or_if_most_frames_are_strange():
     unsure = [frame("1", [1.0, 0.5, 0.0])]
-    assert merge_frames(unsure, 0.9).reason == "ambiguous"
+    assert merge_frames(unsure, answering(0.9)).reason == "ambiguous"
     outlier = frame("2", [6.0, 0.0, 0.0], Why.OUT_OF_DISTRIBUTION)
     usual = frame("3", [6.0, 0.0, 0.0])
-    assert merge_frames([outlier, outlier, usual], 0.9).reason == "out of distribution"
-    assert merge_frames([outlier, usual], 0.9).label == "fox"
+    assert merge_frames([outlier, outlier, usual], answering(0.9)).reason == "out of distribution"
+    assert merge_frames([outlier, usual], answering(0.9)).label == "fox"
 
 
 def test_events_have_the_first_frames_path_and_their_length(tmp_path):
     paths = [photo(tmp_path / f"{n}.jpg", f"06:00:{n:02}") for n in (5, 0, 30)]
-    bursts = Bursts(Clock(), 0.5, top=1)
+    bursts = Bursts(Clock(), answering(0.5), top=1)
     (event,) = bursts([frame(path, [3.0, 0.0, 0.0]) for path in paths])
     assert (event.path, event.part.start, event.part.end) == (paths[1], 0.0, 30.0)
     assert [one.path for one in event.windows] == [paths[1], paths[0], paths[2]]
@@ -139,8 +146,8 @@ def test_a_target_accuracy_is_guaranteed_on_events(model, tmp_path):  # noqa: F8
     units = np.repeat(np.arange(200), 2)
     calibration = Outputs(np.array(logits), None, features, units)
     ours = ConfidenceSettings(target_accuracy=0.9)
-    fitted = fit_event_threshold(predictor, calibration, labels, paths, ours, Clock())
-    scaled = predictor.confidence.calibrator.scaled(np.array(logits))
+    fitted = fit_event_threshold(predictor.rule, CLASSES, calibration, labels, paths, ours, Clock())
+    scaled = predictor.rule.calibrator.scaled(np.array(logits))
     mean = softmax(log_softmax(scaled, axis=1).reshape(200, 2, 3).mean(axis=1), axis=1)
     right = mean.argmax(axis=1) == np.arange(200) % 3
     expected = threshold_for_accuracy(mean.max(axis=1), right, 0.9, groups=np.arange(200))
@@ -148,7 +155,9 @@ def test_a_target_accuracy_is_guaranteed_on_events(model, tmp_path):  # noqa: F8
     assert fitted.accuracy_low == pytest.approx(expected.accuracy_low)
     assert fitted.accuracy_low >= 0.9
     few = Outputs(np.array(logits[:20]), None, features[:20], units[:20])
-    missed = fit_event_threshold(predictor, few, labels[:20], paths[:20], ours, Clock())
+    missed = fit_event_threshold(
+        predictor.rule, CLASSES, few, labels[:20], paths[:20], ours, Clock()
+    )
     assert "10 calibration events" in missed.message
     assert missed.value == max(0.9, float(ours.threshold))
 

@@ -12,8 +12,8 @@ from learners.evaluation.calibration_metrics import (
     reliability,
 )
 from learners.files.checked import read_as
-from learners.uncertainty.arrays import softmax
-from learners.uncertainty.calibrators import TEMPERATURES, Temperature, fit_temperature, logits_nll
+from learners.rule.arrays import softmax
+from learners.rule.calibrators import TEMPERATURES, Temperature, fit_temperature, logits_nll
 
 
 def figure(name, p, y):

@@ -20,9 +20,10 @@ from learners.evaluation.domain_shift import (
     prediction_figures,
 )
 from learners.evaluation.figures import measure
-from learners.uncertainty.arrays import Outputs, softmax
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.gates import Reason, Why
+from learners.rule.arrays import Outputs, softmax
+from learners.rule.base import AnyRule
+from learners.rule.fitting import fit_rule
+from learners.rule.reasons import Reason, Why
 
 
 def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Outputs:
@@ -33,9 +34,9 @@ def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Outputs:
     return Outputs(z * heat, labels, rng.normal(0, 1, (n, 8)).astype(np.float32))
 
 
-def fitted(**options: object) -> Confidence:
+def fitted(**options: object) -> AnyRule:
     settings = ConfidenceSettings(**options)  # type: ignore[arg-type]
-    return Confidence.fit(world(2000, seed=0), world(500, seed=1), settings)
+    return fit_rule(world(2000, seed=0), world(500, seed=1), settings)
 
 
 def test_the_figures_are_those_of_the_decisions():
@@ -92,14 +93,14 @@ def test_nothing_accepted_and_nothing_to_check():
 
 
 def test_with_few_files_the_counts_are_those_of_their_parts():
-    model = Confidence.fit(world(15, seed=0), world(300, seed=1), ConfidenceSettings())
+    model = fit_rule(world(15, seed=0), world(300, seed=1), ConfidenceSettings())
     lines = calibration_check(model, world(25, seed=2)).lines
     (rule,) = [line for line in lines if line.startswith("Refused as out of distribution")]
     assert rule.endswith(": rule off (15 calibration files; 20 are needed)")
     (temperature,) = [line for line in lines if line.startswith("Temperature")]
     assert "25 files are too few" in temperature
     assert "calibration item" not in temperature
-    enough = Confidence.fit(world(20, seed=0), world(300, seed=1), ConfidenceSettings())
+    enough = fit_rule(world(20, seed=0), world(300, seed=1), ConfidenceSettings())
     assert "5 % of known files expected" in "\n".join(
         calibration_check(enough, world(25, seed=2)).lines
     )

@@ -31,7 +31,7 @@ from learners.evaluation.figures import (
     weakest_class,
 )
 from learners.evaluation.held_out import Evaluation
-from learners.uncertainty.decision import Confidence
+from learners.rule.fitting import fit_rule
 from tests.learners.evaluations import make_bundle, make_evaluation
 
 
@@ -74,7 +74,7 @@ def test_the_short_list_keeps_its_keys_and_has_exact_limits(evaluation):
 
 
 def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
-    temperature = bundle.confidence.calibrator.temperature.value
+    temperature = bundle.rule.calibrator.temperature.value
     assert temperature != 1
     for split in ("valid", "calibration"):
         rows, logits, _ = part(evaluation, split)
@@ -113,11 +113,11 @@ def test_what_one_step_stricter_would_cost(evaluation, target):
     bundle = make_bundle()
     calibration = outputs_of_split(evaluation, bundle.classes, "calibration")
     settings = ConfidenceSettings(threshold=0.5, target_accuracy=target, score="rmds")
-    bundle.confidence = Confidence.fit(calibration, calibration, settings, alpha=0)
+    bundle.rule = fit_rule(calibration, calibration, settings, alpha=0)
     scored = score_items(evaluation, bundle)
     frame = evaluation.predictions.copy()
     frame["label"] = "unknown"
-    passed = scored.gate >= bundle.confidence.threshold_gate.threshold.value
+    passed = scored.gate >= bundle.rule.threshold.value
     names = np.array(bundle.classes)[scored.best[passed]]
     frame.loc[scored.rows[passed], "label"] = names
     stricter = all_figures(Evaluation(frame, evaluation.logits, evaluation.features), bundle)[
@@ -137,12 +137,12 @@ def test_what_one_step_stricter_would_cost(evaluation, target):
     assert stricter["stricter"]["accepted"]["value"] == remaining / 30
     assert stricter["stricter"]["coverage"] == known
     on = "" if target is None else " of the score rmds"
-    gate = bundle.confidence.score_gate
-    kept = "" if gate.name not in gate.floors else " --keep-known 0.8"
+    floor = bundle.rule.floor
+    kept = "" if floor.score.name not in floor.by_score else " --keep-known 0.8"
     flags = "" if target else f" (--threshold {value:.12g}{kept})"
     assert stricter["message"].startswith(f"{taken} of 30 files of unknown classes are answered (")
     assert (
-        f"threshold{on} of {value:.12g} instead of {bundle.confidence.threshold_gate.threshold.value:.4g}{flags} it "
+        f"threshold{on} of {value:.12g} instead of {bundle.rule.threshold.value:.4g}{flags} it "
         f"would be {remaining} ({100 * remaining / 30:.3g} %), and {100 * known:.3g} % instead of "
         f"{100 * (passed & (split == 'valid')).sum() / 60:.3g} % of the validation files"
     ) in stricter["message"]

@@ -13,9 +13,8 @@ from sklearn import metrics
 
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.label_figures import all_label_figures, score_labels
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.gates import LabelThresholdGate
-from learners.uncertainty.thresholds import Threshold
+from learners.rule.fitting import uncalibrated
+from learners.rule.thresholds import Threshold
 
 CLASSES = ["a", "b", "c"]
 
@@ -31,11 +30,9 @@ def test_figures_are_scikit_learns() -> None:
     split[:5] = "unknown"
     frame = pd.DataFrame({"path": [f"{n}.png" for n in range(400)], "truth": truth, "split": split})
     logits[7] = np.nan  # a bad file
-    cuts = LabelThresholdGate.of(
-        [Threshold(cut, 0.5, 0.8, 0.71, target=0.7) for cut in (0.5, 0.6, 0.3)]
-    )
-    confidence = replace(Confidence.uncalibrated(3, exclusive=False), threshold_gate=cuts)
-    bundle = SimpleNamespace(classes=CLASSES, decider=confidence)
+    cuts = tuple(Threshold(cut, 0.5, 0.8, 0.71, target=0.7) for cut in (0.5, 0.6, 0.3))
+    rule = replace(uncalibrated(3, multi_label=True), thresholds=cuts)
+    bundle = SimpleNamespace(classes=CLASSES, rule=rule)
     evaluation = Evaluation(frame, logits, logits)
     scored = score_labels(evaluation, bundle)  # type: ignore[arg-type]
     all_figures = all_label_figures(evaluation, scored, bundle)  # type: ignore[arg-type]

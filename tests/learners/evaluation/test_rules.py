@@ -14,10 +14,10 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.figures import measure, score_items
 from learners.evaluation.rules import operating_points
 from learners.files.checked import jsonable
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.operating_points import OperatingPoints
-from learners.uncertainty.tree import Tree
+from learners.rule.arrays import Outputs
+from learners.rule.fitting import fit_rule
+from learners.rule.operating_points import OperatingPoints
+from learners.rule.tree import Tree, with_tree
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 
@@ -44,9 +44,7 @@ def test_each_point_counts_what_its_rule_answers(bundle) -> None:
     frame = evaluation.predictions
     scored = np.isfinite(evaluation.logits).all(axis=1)
     for point in table.points:
-        rule = bundle.decider.with_overrides(
-            point.overrides.get("threshold"), None, point.overrides.get("keep_known")
-        )
+        rule = bundle.rule.but(**point.overrides)
         decided = rule.decide(evaluation.logits[scored], evaluation.features[scored])
         rows = frame.loc[scored].assign(
             answer=["unknown" if n < 0 else bundle.classes[n] for n in decided.label]
@@ -74,7 +72,7 @@ def test_with_few_calibration_files_the_usual_fraction_is_the_models_own(bundle)
     """Of 15 files, 0.75 and 0.8 keep the same 12."""
     all_files = draw(0)
     few = Outputs(all_files.logits[:15], all_files.labels[:15], all_files.features[:15])
-    small = replace(bundle, confidence=Confidence.fit(few, draw(1), ConfidenceSettings()))
+    small = replace(bundle, rule=fit_rule(few, draw(1), ConfidenceSettings()))
     table = points_of(make_evaluation(small), small)
     equal_rules = [p.rule for p in table.points if p.answered == table.own.answered]
     assert "--keep-known 0.75" in equal_rules
@@ -93,7 +91,7 @@ def test_files_of_one_group_widen_the_limits(bundle) -> None:
 
 def test_a_guarantee_is_a_point_of_its_own_and_lost_in_a_copy(bundle) -> None:
     target = ConfidenceSettings(target_accuracy=0.8)
-    sure = replace(bundle, confidence=Confidence.fit(draw(0), draw(1), target))
+    sure = replace(bundle, rule=fit_rule(draw(0), draw(1), target))
     table = points_of(make_evaluation(sure), sure)
     assert table.own.rule == "the model's rule"
     assert not any("keep_known" in point.overrides for point in table.points)
@@ -116,7 +114,7 @@ def test_a_copy_with_another_threshold_lists_only_thresholds(bundle) -> None:
 def test_with_a_tree_a_group_that_holds_the_class_is_right(bundle) -> None:
     calibration, train = draw(0), draw(1)
     tree = Tree(("a", "b", "c", "ab"), np.array([3, 3, -1, -1]), 3)
-    grown = replace(bundle, confidence=replace(Confidence.fit(calibration, train), tree=tree))
+    grown = replace(bundle, rule=with_tree(fit_rule(calibration, train), tree))
     evaluation = make_evaluation(grown)
     table, metrics = points_of(evaluation, grown), measure(evaluation.predictions)
     assert table.own.answered / table.items == pytest.approx(metrics["calibration_coverage"])
@@ -124,7 +122,7 @@ def test_with_a_tree_a_group_that_holds_the_class_is_right(bundle) -> None:
     assert table.own.right / table.own.answered == pytest.approx(right)
     for point in table.points:  # each threshold names other items
         if (threshold := point.overrides.get("threshold")) is not None:
-            rule = grown.decider.with_threshold(threshold)
+            rule = grown.rule.but(threshold=threshold)
             scored = np.isfinite(evaluation.logits).all(axis=1)
             decided = rule.decide(evaluation.logits[scored], evaluation.features[scored])
             unknown = evaluation.predictions.loc[scored, "split"].eq("unknown").to_numpy()

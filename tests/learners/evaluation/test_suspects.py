@@ -21,7 +21,7 @@ from learners.evaluation.suspects import (
     label_suspects,
     near_duplicates,
 )
-from learners.uncertainty.decision import Confidence
+from learners.rule.stored import arrays_of, read_rule, to_json
 from tests.learners.evaluations import make_bundle, make_evaluation
 
 
@@ -78,7 +78,7 @@ def test_copies_are_told_by_their_features():
     bundle = make_bundle()
     evaluation = make_evaluation(bundle)
     assert not is_copy(evaluation, bundle, score_items(evaluation, bundle)).any()
-    evaluation.features[7] = 3 * bundle.decider.distance.reference[11]
+    evaluation.features[7] = 3 * bundle.rule.distance.reference[11]
     copies = is_copy(evaluation, bundle, score_items(evaluation, bundle))
     assert np.flatnonzero(copies).tolist() == [7]
     bare = make_bundle(distance=False)
@@ -114,8 +114,8 @@ def prepared(scenes: list[Path]):
     rng = np.random.default_rng(5)
     reference = rng.normal(size=(20, 8)).astype(np.float32)
     reference /= np.linalg.norm(reference, axis=1, keepdims=True)
-    arrays = {**bundle.confidence.arrays(), "distance.reference": reference}
-    bundle.confidence = Confidence.from_dict(bundle.confidence.to_dict(), arrays)
+    arrays = {**arrays_of(bundle.rule), "distance.reference": reference}
+    bundle.rule = read_rule(to_json(bundle.rule), arrays)
     trained = trained_rows(scenes[:20], ["a", "b"] * 10)
     return bundle, evaluation, reference, trained
 
@@ -172,5 +172,5 @@ def test_nothing_is_claimed_where_rows_and_features_do_not_fit(scenes):
     scored = score_items(evaluation, bundle)
     pairs = near_duplicates(evaluation, bundle, scored, trained.head(19), opened)
     assert pairs.empty
-    bundle.confidence = Confidence.from_dict(bundle.confidence.to_dict())
+    bundle.rule = read_rule(to_json(bundle.rule))
     assert near_duplicates(evaluation, bundle, scored, trained, opened).empty

@@ -19,7 +19,8 @@ from learners.events.counts import (
     rate_limits,
 )
 from learners.inference.predictions import Prediction
-from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason
+from learners.rule.reasons import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason
+from tests.learners.rules import plain_rule
 
 
 def table(*rows: tuple[str, str, float, float]) -> pd.DataFrame:
@@ -140,7 +141,10 @@ def window(start: float, p: float, reason: str = "") -> Prediction:
     """Return a window of 1 s whose best class is "cat"; most of the rest is the background's."""
     label = UNKNOWN if reason else "cat"
     top = [("cat", p), ("other", (1 - p) / 9)]
-    return Prediction(Part("r", start, start + 1), label, "cat", p, reason or Reason(), top, 0.5)
+    distance_p = 0.01 if reason == OUT_OF_DISTRIBUTION else 0.5
+    return Prediction(
+        Part("r", start, start + 1), label, "cat", p, reason or Reason(), top, distance_p
+    )
 
 
 def test_a_lower_threshold_lifts_refusals_but_for_the_distance():
@@ -151,7 +155,7 @@ def test_a_lower_threshold_lifts_refusals_but_for_the_distance():
     recording = Prediction(Part("r"), "cat", "cat", 0.97, Reason(), [], 0.5, windows=windows)
     truth = table(("r", "cat", 0, 2), ("r", "cat", 5, 6))
     events, figures = event_figures(
-        [recording], truth, {"r": 2.0}, gap=0.0, exclusive=True, classes=["cat", "other"]
+        [recording], truth, {"r": 2.0}, gap=0.0, rule=plain_rule(2), classes=["cat", "other"]
     )
     assert events[["start", "end", "right"]].to_numpy().tolist() == [[0, 1, True]]
     assert (figures["precision"], figures["recall"], figures["false_alarms"]) == (1, 0.5, 0)

@@ -15,8 +15,8 @@ from datasets.items.table import load_unknown
 from datasets.sources.base import ReadOptions
 from learners.evaluate import main
 from learners.model.bundle import save_bundle
+from learners.rule.fitting import uncalibrated
 from learners.suggest import main as suggest
-from learners.uncertainty.decision import Confidence
 from tests.app import sites
 
 
@@ -64,7 +64,7 @@ def test_two_classes_of_one_span_are_two_events(world, tmp_path, capsys, model):
     folder = tmp_path / "m"
     bundle = sites.tones()
     if model == "multi-label":
-        bundle = replace(bundle, confidence=Confidence.uncalibrated(2, exclusive=False))
+        bundle = replace(bundle, rule=uncalibrated(2, multi_label=True))
     save_bundle(bundle, folder)
     rows = ["0,3,high", "0,3,low", "3,6,low", "6,9,high|low", "6,9,whale"]
     lines = ["path,start,end,label", *(f"{world}/hours/a.wav,{row}" for row in rows)]

@@ -11,7 +11,7 @@ from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from learners.events.merging import Events
 from learners.inference.predictions import Prediction, merge_probabilities
-from learners.uncertainty.gates import AMBIGUOUS, Reason, Why
+from learners.rule.reasons import AMBIGUOUS, Reason, Why
 from tests.learners.inference.test_predictions import tone
 
 NAN = math.nan

@@ -20,7 +20,7 @@ from learners.model.bundle import Bundle, save_bundle
 from learners.outputs.journal import Journal
 from learners.predict import main
 from tests.cluster import here, kill_when, scheduler_and_workers
-from tests.learners.confidences import settings
+from tests.learners.rules import plain_rule
 from tests.pictures import write_pictures
 
 __all__ = ["here"]  # a fixture
@@ -39,7 +39,7 @@ def one_thread():
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
-    bundle = Bundle(network, spec, ["blue", "green", "red"], preprocessing, confidence=settings(3))
+    bundle = Bundle(network, spec, ["blue", "green", "red"], preprocessing, rule=plain_rule(3))
     return save_bundle(bundle, tmp_path_factory.mktemp("models") / "model")
 
 

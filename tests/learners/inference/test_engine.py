@@ -29,8 +29,8 @@ from learners.machine import keep_thread_count
 from learners.model.bundle import CONFIG, ONNX, Bundle, add_onnx, load_bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.predict import main as predict
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.decision import Confidence
+from learners.rule.arrays import Outputs
+from learners.rule.fitting import fit_rule
 from tests.learners.exports import (
     NETWORKS,
     SIZE,
@@ -140,7 +140,7 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pixels = rng.integers(0, 256, (40, 3, SIZE, SIZE), dtype=np.uint8)
     logits, features = Predictor(source, device="cpu").forward(pixels)
     items = Outputs(logits.astype(float), logits.argmax(1), features)
-    source.confidence = Confidence.fit(items, items, ConfidenceSettings(threshold=0.3))
+    source.rule = fit_rule(items, items, ConfidenceSettings(threshold=0.3))
     folder = tmp_path_factory.mktemp("carried")
     bundle = replace(source, tta_views=VIEWS)
     model = save_bundle(bundle, folder / "model")

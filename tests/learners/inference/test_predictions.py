@@ -21,14 +21,16 @@ from learners.inference.predictions import (
     TOP_WINDOWS,
     DetailedPrediction,
     Prediction,
-    answer_at,
+    decisions_of,
     pool_windows,
 )
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
-from learners.uncertainty.gates import Reason
+from learners.rule.reasons import Reason
+from learners.rule.tree import Tree, with_tree
 from tests.learners.inference.test_predictor import bundle
+from tests.learners.rules import plain_rule
 
 RATE = 8000
 SPECTROGRAM_SETTINGS = MelSettings(rate=RATE, window=1.0, size=(48, 48), n_mels=16)
@@ -91,7 +93,7 @@ def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Pat
     spans = [Part(str(long), w.part.start, w.part.end) for w in one.windows]
     _, logits, _ = predictor.outputs(spans)
     joined = torch.from_numpy(logits).topk(TOP_WINDOWS, dim=0).values.mean(0)
-    chance = (joined / predictor.confidence.calibrator.temperature.value).softmax(0)
+    chance = (joined / predictor.rule.calibrator.temperature.value).softmax(0)
     assert one.probability == pytest.approx(float(chance.max()), abs=1e-5)
     assert one.best == model.classes[int(chance.argmax())]
 
@@ -181,7 +183,13 @@ def test_an_answer_under_another_threshold_is_the_class_or_the_last_group_that_r
     branch = (("pet", 0.9), ("cat", 0.6))
     answer = Prediction(Part("a.jpg"), "pet", "cat", 0.6, Reason(), [], np.nan, branch=branch)
     (row,) = pd.DataFrame([answer.record() | {"branch": json.dumps(branch)}]).itertuples()
-    for threshold, expected in ((0.6, "cat"), (0.7, "pet"), (0.95, "")):
-        assert answer_at(answer, threshold) == answer_at(row, threshold) == expected
+    rule = with_tree(plain_rule(2), Tree(("cat", "dog", "pet"), np.array([2, 2, -1]), 2))
+
+    def labels(threshold: float, *rows: object) -> list[str]:
+        again = rule.but(threshold=threshold).again(decisions_of(rows, ("cat", "dog")))
+        return again.labels(rule.names(("cat", "dog")))
+
+    for threshold, expected in ((0.6, "cat"), (0.7, "pet"), (0.95, "unknown")):
+        assert labels(threshold, answer, row) == [expected] * 2
     for broken in ("", "nonsense", "[1]", '{"a": 1}'):
-        assert answer_at(row._replace(branch=broken), 0.7) == ""
+        assert labels(0.7, answer, row._replace(branch=broken)) == ["pet", "unknown"]

@@ -23,7 +23,7 @@ from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.machine import keep_thread_count
 from learners.model.bundle import Bundle
-from tests.learners.confidences import settings
+from tests.learners.rules import plain_rule
 
 ROOT = Path(__file__).parents[3]
 CLASSES = ["a", "b", "c", "d"]
@@ -56,7 +56,7 @@ def bundle(preprocessing: Preprocessing | None = None) -> Bundle:
         spec=spec,
         classes=CLASSES,
         preprocessing=preprocessing or preparation,
-        confidence=settings(len(CLASSES), temperature=TEMPERATURE, threshold=0.5),
+        rule=plain_rule(len(CLASSES), temperature=TEMPERATURE, threshold=0.5),
     )
 
 
@@ -233,8 +233,8 @@ def test_below_the_threshold_it_is_unknown(model, pictures, threshold):
 
 def test_a_model_without_settings_asks_for_95_per_cent(model):
     bare = Predictor(Bundle(model.network, model.spec, CLASSES, model.preprocessing))
-    assert bare.confidence.threshold_gate.threshold.value == 0.95
-    assert bare.confidence.calibrator.temperature.value == 1
+    assert bare.rule.threshold.value == 0.95
+    assert bare.rule.calibrator.temperature.value == 1
 
 
 @pytest.mark.parametrize("top", [1, 4, 9])

@@ -19,7 +19,7 @@ from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.predict import main
 from learners.predictions.strain_files import StrainFiles
-from learners.uncertainty.gates import Reason, Why
+from learners.rule.reasons import Reason, Why
 from tests.datasets.files import write
 from tests.datasets.sources.strain import BURST, RATE, START, frame
 from tests.datasets.strain.test_joined import cut, noise

@@ -19,7 +19,7 @@ from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
 from tests.datasets.files import write
 from tests.datasets.sources.strain import CSV, RATE, START, frame
-from tests.learners.confidences import settings
+from tests.learners.rules import plain_rule
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def saved(folder: Path) -> str:
         ["Blip", "Tomte"],
         preprocessing,
         spectrogram=spectrogram,
-        confidence=settings(2),
+        rule=plain_rule(2),
     )
     return str(save_bundle(bundle, folder / "model"))
 

@@ -22,8 +22,9 @@ from learners.backbones.building import build
 from learners.backbones.spec import NetworkSpec
 from learners.model import bundle as bundles
 from learners.model.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, Bundle, load_bundle, save_bundle
-from learners.uncertainty.decision import Confidence
-from tests.learners.confidences import settings
+from learners.rule.fitting import uncalibrated
+from learners.rule.stored import arrays_of, read_rule, to_json
+from tests.learners.rules import plain_rule
 
 CLASSES = ["apple", "Birne, reif", "<script>alert(1)</script> # heading"]
 
@@ -38,8 +39,8 @@ def make(backbone: str = "test_resnet", size: int = 32, **options: Any) -> Bundl
         spec=spec,
         classes=CLASSES,
         preprocessing=preprocessing,
-        confidence=Confidence.from_dict(
-            settings(len(CLASSES), temperature=1.5, threshold=0.9).to_dict(),
+        rule=read_rule(
+            to_json(plain_rule(len(CLASSES), temperature=1.5, threshold=0.9)),
             {"distance.reference": np.eye(3, 2), "distance.calibration": np.arange(-3.0, 0.0)},
         ),
         provenance={"data": "photos/", "seed": 3},
@@ -89,12 +90,11 @@ def refuse(folder: Path, names: str, match: str) -> None:
 
 
 def test_a_model_before_calibration_comes_back_as_one(tmp_path):
-    model = save_bundle(replace(make(), confidence=None), tmp_path / "model")
-    assert json.loads((model / CONFIG).read_text())["confidence"] == {}
+    model = save_bundle(replace(make(), rule=None), tmp_path / "model")
     loaded = load_bundle(model)
-    assert loaded.confidence is None
-    assert loaded.decider.calibrator.temperature.value == 1
-    assert loaded.decider.distance.reference is None
+    assert to_json(loaded.rule) == to_json(uncalibrated(len(CLASSES)))
+    assert loaded.rule.calibrator.temperature.value == 1
+    assert loaded.rule.distance.reference is None
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ def test_what_is_loaded_is_what_was_saved(backbone, size, head, members, tmp_pat
     x = torch.randn(4, 3, size, size)
     with torch.inference_mode():
         assert torch.equal(loaded.network(x), original.network(x))
-    assert loaded.confidence is not None
-    assert original.confidence is not None
-    assert loaded.confidence.to_dict() == original.confidence.to_dict()
-    arrays = original.confidence.arrays()
+    assert loaded.rule is not None
+    assert original.rule is not None
+    assert to_json(loaded.rule) == to_json(original.rule)
+    arrays = arrays_of(original.rule)
     assert set(arrays) == {"distance.reference", "distance.calibration"}
-    for name, value in loaded.confidence.arrays().items():
+    for name, value in arrays_of(loaded.rule).items():
         np.testing.assert_array_equal(value, arrays.pop(name), strict=True)
     assert not arrays
     for name in ("spec", "classes", "preprocessing", "spectrogram", "provenance", "metrics"):

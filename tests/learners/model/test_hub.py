@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,9 @@ from learners.cli.settings import Settings
 from learners.model.bundle import FILES, TREE, add_onnx, load_bundle, save_bundle
 from learners.model.hub import load_model, model_folder
 from learners.predict import main as predict
+from learners.rule.tree import read_tree, with_tree
 from learners.runs.warm_start import apply_warm_start
 from learners.share import main as share
-from learners.uncertainty.tree import read_tree
 from tests.learners.exports import CLASSES, bundle
 
 pytestmark = pytest.mark.slow
@@ -179,10 +178,10 @@ def test_a_tree_goes_with_its_model(hub: type[Hub], model: Path, tmp_path: Path)
     rows += "".join(f"{name},\n" for name in CLASSES[2:])
     (tmp_path / "tree.csv").write_text(f"label,parent\nfruit,\n{rows}")
     tree = read_tree(tmp_path / "tree.csv", CLASSES)
-    loaded.confidence = replace(loaded.decider, tree=tree)
+    loaded.rule = with_tree(loaded.rule, tree)
     folder = save_bundle(loaded, tmp_path / "with a tree")
     assert share([str(folder), "somebody/tree"]) == 0
-    assert load_model("hf:somebody/tree", network=False).decider.tree.names == tree.names
+    assert load_model("hf:somebody/tree", network=False).rule.tree.names == tree.names
 
 
 def test_what_is_wrong_is_said(hub: type[Hub], model: Path) -> None:

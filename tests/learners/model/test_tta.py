@@ -32,7 +32,7 @@ from learners.model.tta import (
     tta_views_for,
 )
 from learners.predict import main as predict
-from tests.learners.confidences import settings
+from tests.learners.rules import plain_rule
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.usefixtures("unreported")
@@ -59,7 +59,7 @@ def bundle(tta_views: tuple[TTAView, ...] = VIEWS, temperature: float = 1.0) -> 
         classes=CLASSES,
         preprocessing=preprocessing,
         tta_views=tta_views,
-        confidence=settings(len(CLASSES), temperature=temperature, threshold=0.5),
+        rule=plain_rule(len(CLASSES), temperature=temperature, threshold=0.5),
     )
 
 

@@ -27,10 +27,11 @@ from learners.cameras.when import WhenAndWhere
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS
 from learners.predictions.rows import RowSettings
-from learners.uncertainty.gates import Reason, Why
+from learners.rule.reasons import Reason, Why
 from tests.datasets.images.test_capture_time import photo as exif_photo
 from tests.learners.inference.test_predictions import tone
 from tests.learners.outputs.test_outputs import answer
+from tests.learners.rules import plain_rule
 
 URI = {"type": "string", "pattern": "^https://.*/1\\.0\\.2/"}
 NAMES = ["deployments", "media", "observations"]
@@ -380,7 +381,7 @@ def test_an_event_is_an_observation_beside_those_of_its_photos(tmp_path: Path) -
     clock = Clock(folders=[str(tmp_path / "card")])
 
     def written(format: str, name: str) -> Path:
-        bursts = Bursts(clock, 0.5)
+        bursts = Bursts(clock, plain_rule(3).but(threshold=0.5))
         shape = RowSettings(merge=bursts, features=[WhenAndWhere(clock)])
         OUTPUTS[format].write(bursts(frames), shape, tmp_path / name)
         return tmp_path / name
@@ -424,7 +425,7 @@ def test_the_source_names_the_events(tmp_path: Path) -> None:
         files.append(tmp_path / name)
     clock = Clock()
     clock.sequences = dict(zip(map(str, files), ("a", "b", "a", ""), strict=True))
-    bursts = Bursts(clock, 0.5)
+    bursts = Bursts(clock, plain_rule(3).but(threshold=0.5))
     rows = [bursts.values(one) for one in bursts(map(answer, files))]
     shown = [(row["event"], [Path(file).name for file in row["files"]]) for row in rows]
     assert shown == [("a", ["0.jpg", "2.png"]), ("b", ["1.jpg"]), (3, ["3.png"])]

@@ -20,7 +20,7 @@ from learners.outputs.base import OUTPUTS
 from learners.outputs.journal import Journal
 from learners.predict import main
 from learners.predictions.rows import RowSettings
-from learners.uncertainty.gates import Reason, Why
+from learners.rule.reasons import Reason, Why
 from tests.forks import Program, until
 from tests.learners.inference.test_predictions import SPECTROGRAM_SETTINGS, tone
 from tests.learners.inference.test_predictor import bundle

@@ -31,8 +31,8 @@ from learners.outputs.base import OUTPUTS
 from learners.outputs.raven import write_raven
 from learners.predictions.checks import check_call
 from learners.predictions.rows import RowSettings, Windows
+from learners.rule.reasons import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
 from learners.runs.folder import record_inputs, write_csv
-from learners.uncertainty.gates import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
 from tests.datasets.audio.recordings import recording
 from tests.learners.inference.test_predictions import tone
 from tests.pictures import write_pictures

@@ -337,7 +337,7 @@ def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch
     bundle = make_bundle(size=64)
     bundle.provenance = {"data": str(root), "command": command, "note": f"noise of {home}/x/a.hdf5"}
     evaluation = make_evaluation(bundle, paths=paths)
-    evaluation.features[0] = bundle.decider.distance.reference[7] * 5
+    evaluation.features[0] = bundle.rule.distance.reference[7] * 5
     silent = evaluation.predictions.index[evaluation.predictions["best"].eq("")][0]
     evaluation.predictions.loc[silent, "reason"] = f"bad file: {paths[silent]}: cut short"
     table = make_table(evaluation, source=str(root))
@@ -401,7 +401,7 @@ def test_an_evaluation_has_its_command_and_no_curves(tmp_path, photos):
 def test_a_copy_of_a_training_file_is_a_notice(tmp_path, photos):
     bundle = make_bundle()
     evaluation = make_evaluation(bundle, paths=photos)
-    evaluation.features[7] = bundle.decider.distance.reference[11]
+    evaluation.features[7] = bundle.rule.distance.reference[11]
     page, figures = written(tmp_path, bundle, evaluation)
     assert figures["copies_of_training_items"] == [photos[7].name]
     assert "1 of 141 files are copies of training files" in figures["notices"][-1]

@@ -76,7 +76,7 @@ def test_classes_and_probabilities_are_those_of_the_known(run, folder, grey):
     bundle = load_bundle(run / "model")
     assert bundle.classes == CLASSES
     assert bundle.spec.n_classes == 3
-    assert bundle.decider.calibrator.background
+    assert bundle.rule.calibrator.background
     answers = pd.read_csv(run / "predictions.csv", keep_default_na=False)
     background = answers.loc[answers.split.eq("background")]
     assert len(background) == 9
@@ -122,7 +122,7 @@ def test_it_is_kept_apart_from_known_items_and_from_unknown_classes(run, folder,
     copy = rejected[rejected.index.str.endswith("learnt.jpg")].item()
     assert copy.startswith(f"a copy of {grey / 'deep' / 'grey_000.jpg'}")
     # Distances and the temperature use known items only.
-    reference = load_bundle(run / "model").decider.distance.reference
+    reference = load_bundle(run / "model").rule.distance.reference
     assert len(reference) == items.split.eq("train").sum()
 
 

@@ -247,7 +247,7 @@ def test_labels_and_trees_are_trained_as_of_files(world, tmp_path, unreported):
     (tmp_path / "tree.csv").write_text("label,parent\nant,insect\nbee,insect\ninsect,\ncat,\n")
     data = ["--data", str(world / "known.parquet"), "--classes-table", str(tmp_path / "tree.csv")]
     assert finetune.main([*data, "--out", str(tmp_path / "tree")]) == 0
-    tree = load_bundle(tmp_path / "tree/model").decider.tree
+    tree = load_bundle(tmp_path / "tree/model").rule.tree
     assert tree is not None
     assert "insect" in tree.names
 

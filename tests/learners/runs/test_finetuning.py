@@ -40,10 +40,10 @@ from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.machine import keep_thread_count
 from learners.predict import main as predict
+from learners.rule.reasons import OUT_OF_DISTRIBUTION
 from learners.runs import finetuning, stages
 from learners.runs.folder import resume_command, run_folder
 from learners.runs.run import prepare
-from learners.uncertainty.gates import OUT_OF_DISTRIBUTION
 from tests.forks import Program
 from tests.learners.calls import count_answering
 from tests.pictures import write_pictures
@@ -177,11 +177,11 @@ def test_training_files_and_their_re_encodings_are_not_unlike_the_training_data(
 
     def out_of_distribution(distance):
         # Nine calibration items refuse nothing at 5 %.
-        predictor.confidence = replace(predictor.confidence, distance=replace(distance, alpha=0.2))
+        predictor.rule = replace(predictor.rule, distance=replace(distance, alpha=0.2))
         answers = predictor.predict([*files, *copies])
         return [one.path for one in answers if one.reason == OUT_OF_DISTRIBUTION]
 
-    distance = predictor.confidence.distance
+    distance = predictor.rule.distance
     assert out_of_distribution(replace(distance, copy=-1.0)), (
         "by the distance to the classes alone some are"
     )
@@ -402,9 +402,9 @@ def test_each_stage_is_called_by_itself(finished, tmp_path):
     assert one.settings.train.lr_mult == 100  # the default for pictures
     stages.train(one)
     assert one.bundle.provenance["command"] == "the stages"
-    assert one.bundle.confidence is None
+    assert one.bundle.rule.distance.reference is None
     stages.calibrate(one)
-    reference = one.bundle.decider.distance.reference
+    reference = one.bundle.rule.distance.reference
     assert len(reference) == one.items.rows["split"].eq("train").sum()
     assert not (folder / "model").exists()
     answered = stages.predict(one)

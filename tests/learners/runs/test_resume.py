@@ -107,7 +107,7 @@ def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch):
     interrupt(monkeypatch, Stop(7), [*words, str(out)])
     usable = load_bundle(out / "model")  # usable by another program while training goes on
     assert usable.provenance["kept"].startswith("the head-only model: ")
-    assert usable.decider.calibrator.temperature.n == frame_count(out, "calibration") > 0
+    assert usable.rule.calibrator.temperature.n == frame_count(out, "calibration") > 0
     probe = load_file(out / "checkpoint/best.safetensors")
     assert all(torch.equal(probe[name], t) for name, t in usable.network.state_dict().items())
     interrupt_in(monkeypatch, checkpoints.KeepBest, "try_blends", ["--resume", str(out)])

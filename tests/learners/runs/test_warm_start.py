@@ -21,6 +21,7 @@ from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, load_bundle
 from learners.model.tensors import sha256
+from learners.rule.tree import TreeRule
 from learners.runs import stages
 from learners.runs.warm_start import settings_from_origin
 from learners.tasks.single import tree_of
@@ -264,8 +265,8 @@ def test_a_tree_of_classes_is_learnt_beside_and_handed_on(
     table.write_text("label,parent\ncold,\nblue,cold\ngreen,cold\nred,\n")
     assert main([*words, "--classes-table", str(table)]) == 0
     bundle = load_bundle(tmp_path / "run/model", network=False)
-    tree = bundle.decider.tree
-    assert tree is not None
+    assert isinstance(bundle.rule, TreeRule)
+    tree = bundle.rule.tree
     assert tree.names == ("blue", "green", "red", "cold")
     answers = pd.read_csv(tmp_path / "run/predictions.csv")
     assert {json.loads(branch)[0][0] for branch in answers["branch"]} <= {"cold", "red"}

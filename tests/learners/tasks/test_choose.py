@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.settings import DataSettings
+from learners.cli.settings import Settings
+from learners.rule.base import AnyRule
+from learners.rule.fitting import uncalibrated
+from learners.rule.tree import Tree, with_tree
 from learners.tasks.base import Task
-from learners.tasks.choose import choose_task, task_of
+from learners.tasks.choose import check_task, choose_task, task_of
 from learners.tasks.multi_label import MultiLabel
 from learners.tasks.single import SingleLabel
-from learners.uncertainty.decision import Confidence
 
 
-def model(confidence: Any) -> Any:
-    return SimpleNamespace(decider=confidence, classes=["a", "b"])
+def model(rule: AnyRule) -> Any:
+    return SimpleNamespace(rule=rule, classes=["a", "b"])
+
+
+def items(kind: str = "picture") -> Any:
+    return SimpleNamespace(kind=kind, classes=["a", "b"])
 
 
 @pytest.mark.parametrize("task", [SingleLabel(), MultiLabel()])
 def test_each_task_has_all_that_the_stages_ask(task: Task) -> None:
-    names = [name for name in vars(Task) if not name.startswith("_")]
-    assert len(names) > 10
+    names = {name for name in vars(Task) if not name.startswith("_")}
+    assert names == {"exclusive", "target", "objective", "fit_rule", "measure", "sections"}
     assert [name for name in names if not hasattr(task, name)] == []
 
 
@@ -33,14 +41,17 @@ def test_each_task_has_all_that_the_stages_ask(task: Task) -> None:
      ({"data": "table.csv", "labels": "multi"}, MultiLabel)],
 )  # fmt: skip
 def test_settings_name_the_task(data: dict[str, Any], task: type) -> None:
-    assert type(choose_task(DataSettings(**data))) is task
+    assert type(choose_task(Settings().but(**data), items())) is task
 
 
 def test_a_model_has_the_task_that_it_was_trained_for() -> None:
-    plain, multi_label = Confidence.uncalibrated(2), Confidence.uncalibrated(2, exclusive=False)
-    assert type(task_of(model(plain))) is SingleLabel
+    plain, multi_label = uncalibrated(2), uncalibrated(2, multi_label=True)
+    assert task_of(model(plain)) == SingleLabel()
     assert type(task_of(model(multi_label))) is MultiLabel
-    on, origin = DataSettings(data="photos", from_="runs/x/model"), model(plain)  # type: ignore[arg-type]
-    assert choose_task(on, origin) == SingleLabel(origin=origin)
+    tree = Tree(("a", "b", "ab"), np.array([2, 2, -1]), 2)
+    assert task_of(model(with_tree(plain, tree))) == SingleLabel(tree)
+    settings = Settings().but(**{"data": "photos", "from": Path("runs/x/model")})
+    check_task(settings, model(plain))
+    assert choose_task(settings, items(), model(with_tree(plain, tree))) == SingleLabel(tree)
     with pytest.raises(SecondhandError, match=r"--from runs/x/model"):
-        choose_task(on, model(multi_label))
+        check_task(settings, model(multi_label))

@@ -62,7 +62,7 @@ def test_the_saved_answers_are_the_loaded_ensembles(finished):
     confidence = json.loads((finished / "model/config.json").read_text())["confidence"]
     assert confidence["calibrator"]["temperature"]["n"] == saved.split.eq("calibration").sum()
     # Distances use all members' features.
-    reference = load_bundle(finished / "model").decider.distance.reference
+    reference = load_bundle(finished / "model").rule.distance.reference
     assert reference.shape[1] == 3 * 96
     assert np.linalg.norm(reference, axis=1) == pytest.approx(1, abs=1e-5)
 

@@ -8,9 +8,13 @@ from typing import Any
 
 from datasets.core.errors import SecondhandError
 from learners.files.checked import ranged, read_as
-from learners.uncertainty.decision import Confidence
+from learners.rule.rule import Rule
 
 _COUNT = (0, 2**53)
+#: Fractions of known items that the score lets pass, at the model's threshold.
+KEEP_KNOWN = tuple(percent / 100 for percent in range(50, 101, 5))
+#: Thresholds on the probability, without a condition on the score.
+THRESHOLDS: tuple[float, ...] = (0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.0)
 #: Share of answers that is right, from which a looser rule is offered rather than the nearest one.
 ACCURATE = 0.95
 
@@ -21,7 +25,7 @@ class OperatingPoint:
 
     Attributes
     ----------
-    keep_known, threshold : overrides of the model's rule (`Confidence.with_rule`), NaN for those it lacks.
+    keep_known, threshold : overrides of the model's rule (`Rule.but`), NaN for those it lacks.
         Both NaN: a rule that no override expresses, such as that of a target accuracy.
     answered, right : items of known classes that are answered, and those of them that are answered rightly.
     low, high : 95 % limits of the share of answers that is right. Items of one group count less.
@@ -37,7 +41,7 @@ class OperatingPoint:
     unknown: int = ranged(*_COUNT)
 
     @property
-    def overrides(self) -> dict[str, float]:
+    def overrides(self) -> dict[str, Any]:
         """The overrides by name."""
         named = {"keep_known": self.keep_known, "threshold": self.threshold}
         return {name: value for name, value in named.items() if value == value}
@@ -53,9 +57,9 @@ class OperatingPoint:
         """The limits in percent; "" without answers."""
         return f"{100 * self.low:.0f} to {100 * self.high:.0f} %" if self.answered else ""
 
-    def under(self, confidence: Confidence) -> Confidence:
-        """The confidence with this rule."""
-        return confidence.with_rule(**self.overrides)
+    def of_rule(self, rule: Rule) -> Rule:
+        """The model's ``rule`` with these overrides."""
+        return rule.but(**self.overrides)
 
 
 @dataclass(frozen=True)
@@ -135,3 +139,15 @@ class _StoredPoints:
     unknown_items: int = ranged(*_COUNT)
     default: int = ranged(*_COUNT)
     points: object
+
+
+def alternatives(rule: Rule) -> list[dict[str, Any]]:
+    """Stricter and looser rules as overrides, among them the model's own: without any if none of the others equals it."""
+    found, thresholds = list[dict[str, Any]](), THRESHOLDS
+    if rule.floor.by_kept and not rule.is_guaranteed:
+        found = [{"keep_known": kept} for kept in KEEP_KNOWN]
+        # Higher thresholds without the score would not be stricter.
+        thresholds = tuple(value for value in THRESHOLDS if value < rule.threshold.value)
+    found += [{"threshold": value} for value in thresholds]
+    own = any(rule.but(**chosen).refuses_as(rule) for chosen in found)
+    return found if own else [{}, *found]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learners.uncertainty.arrays import Floats, check_logits
-from learners.uncertainty.scores.base import SCORES, Score
+from learners.rule.arrays import Floats, check_logits
+from learners.rule.scores.base import SCORES, Score
 
 
 @SCORES.add

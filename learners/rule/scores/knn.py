@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.uncertainty.arrays import Floats, Ints
-from learners.uncertainty.scores.base import (
+from learners.rule.arrays import Floats, Ints
+from learners.rule.scores.base import (
     SCORES,
     Floats32,
     Score,

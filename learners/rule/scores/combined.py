@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.uncertainty.arrays import Floats, with_margin
-from learners.uncertainty.scores.base import SCORES, Score, check_sorted
-from learners.uncertainty.scores.knn import KNN
-from learners.uncertainty.scores.msp import MSP
-from learners.uncertainty.scores.rmds import RMDS
+from learners.rule.arrays import Floats, with_margin
+from learners.rule.scores.base import SCORES, Score, check_sorted
+from learners.rule.scores.knn import KNN
+from learners.rule.scores.msp import MSP
+from learners.rule.scores.rmds import RMDS
 
 
 def conformal_p(calibration: Floats, score: Floats) -> Floats:

@@ -11,9 +11,11 @@ from sklearn.linear_model import LogisticRegression
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.calibrators import fit_platt
-from learners.uncertainty.decision import Confidence
+from learners.rule.arrays import Outputs
+from learners.rule.base import AnyRule
+from learners.rule.calibrators import fit_platt
+from learners.rule.labels import fit_label_rule
+from learners.rule.stored import arrays_of, read_rule, to_json
 
 pytestmark = pytest.mark.slow
 
@@ -27,10 +29,10 @@ def sample(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.nd
     return true * scale, (rng.random((n, 3)) < expit(true)).astype(float)
 
 
-def fitted(n: int, seed: int = 0, target: float | None = None) -> Confidence:
+def fitted(n: int, seed: int = 0, target: float | None = None) -> AnyRule:
     logits, targets = sample(n, seed, 3.0)
     settings = ConfidenceSettings(threshold=0.5, target_accuracy=target)
-    return Confidence.fit_labels(Outputs(logits), targets, settings, NAMES)
+    return fit_label_rule(Outputs(logits), targets, settings, NAMES)
 
 
 def test_the_scale_and_shift_are_those_of_a_logistic_regression():
@@ -57,14 +59,14 @@ def test_labels_are_assigned_by_their_own_probabilities_and_thresholds():
     unassigned = ~decided.predicted.any(axis=1)
     assert (decided.label[unassigned] == -1).all()
     assert {str(decided.reason[n]) for n in np.flatnonzero(unassigned)} == {"background"}
-    stricter = fitted(3000).with_threshold([0.9, 0.5, 1.0]).decide(logits)
+    stricter = fitted(3000).but(threshold=[0.9, 0.5, 1.0]).decide(logits)
     assert stricter.predicted[:, 0].sum() < decided.predicted[:, 0].sum()
     assert not stricter.predicted[:, 2].any()
     assert "ambiguous" in {str(reason) for reason in stricter.reason}
-    raised = fitted(3000).with_threshold([0.9, None, None]).decide(logits)
+    raised = fitted(3000).but(threshold=[0.9, None, None]).decide(logits)
     np.testing.assert_array_equal(raised.predicted[:, 1:], decided.predicted[:, 1:])
     np.testing.assert_array_equal(raised.predicted[:, 0], stricter.predicted[:, 0])
-    restricted = fitted(3000).only([False, True, True]).decide(logits)
+    restricted = fitted(3000).but(classes=[False, True, True]).decide(logits)
     assert not restricted.predicted[:, 0].any()
     np.testing.assert_array_equal(restricted.predicted[:, 1], decided.predicted[:, 1])
 
@@ -77,19 +79,19 @@ def test_each_label_keeps_the_precision_it_guarantees():
         model = fitted(500, seed, 0.8)
         assigned = model.decide(logits).predicted
         broken += [targets[assigned[:, k], k].mean() < 0.8 for k in (0, 1)]
-        assert model.threshold_gate.labels[0].coverage > 0.2
+        assert model.thresholds[0].coverage > 0.2
     assert (broken <= 3).all()  # more has a chance of 1 in 400 at 5 %
-    assert "cannot guarantee a precision" in model.threshold_gate.labels[2].message
-    assert model.threshold_gate.labels[2].value == 0.8  # above the default rule's, here 0.5
-    assert "--target-accuracy" in model.threshold_gate.labels[2].message
+    assert "cannot guarantee a precision" in model.thresholds[2].message
+    assert model.thresholds[2].value == 0.8  # above the default rule's, here 0.5
+    assert "--target-accuracy" in model.thresholds[2].message
     assert any(note.startswith("once: too few calibration items") for note in model.notes)
 
 
 def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
     logits, targets = sample(500, 0, 3.0)
     settings = ConfidenceSettings(target_accuracy=0.8)
-    model = Confidence.fit_labels(Outputs(logits), targets, settings, NAMES)
-    rare = model.threshold_gate.labels[2]
+    model = fit_label_rule(Outputs(logits), targets, settings, NAMES)
+    rare = model.thresholds[2]
     assert rare.value == ConfidenceSettings().threshold > 0.8
     assert "without a guarantee" in rare.message
     assert "--target-accuracy" in rare.message
@@ -101,24 +103,22 @@ def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
     outliers = rng.normal([-4, 0, 0, 0], 0.3, (50, 4))
     settings = ConfidenceSettings(target_accuracy=0.8)
     held_out, reference = Outputs(z, None, near[:400]), Outputs(z[:300], None, near[400:700])
-    model = Confidence.fit_labels(held_out, y, settings, NAMES, reference=reference)
+    model = fit_label_rule(held_out, y, settings, NAMES, reference=reference)
     # The threshold and its guarantee use the items that pass the distance.
     decided = model.decide(z, near[:400])
-    assert decided.predicted[:, 0].mean() == pytest.approx(model.threshold_gate.labels[0].coverage)
-    assert y[decided.predicted[:, 0], 0].mean() == pytest.approx(
-        model.threshold_gate.labels[0].accuracy
-    )
+    assert decided.predicted[:, 0].mean() == pytest.approx(model.thresholds[0].coverage)
+    assert y[decided.predicted[:, 0], 0].mean() == pytest.approx(model.thresholds[0].accuracy)
     known = model.decide(z[:200], near[700:])
     out_of_distribution = [reason == "out of distribution" for reason in known.reason]
     assert np.mean(out_of_distribution) == pytest.approx(0.05, abs=0.04)
-    stored = json.loads(json.dumps(model.to_dict()))
-    again = Confidence.from_dict(stored, model.arrays())
+    stored = json.loads(json.dumps(to_json(model)))
+    again = read_rule(stored, arrays_of(model))
     for one in (model, again):
         refused = one.decide(z[:50], outliers)
         assert not refused.predicted.any()
         assert {str(reason) for reason in refused.reason} == {"out of distribution"}
         assert (refused.distance_p < 0.05).all()
-    assert "no reference features" in Confidence.from_dict(stored).notes[-1]
+    assert "no reference features" in read_rule(stored).notes[-1]
     with pytest.raises(SecondhandError, match="without features"):
         again.decide(z)
 
@@ -128,10 +128,10 @@ def test_what_is_not_known_has_no_part_in_it():
     half = targets.copy()
     half[300:] = np.nan  # of all labels, which are calibrated together
     part, first = (
-        Confidence.fit_labels(Outputs(logits[:n]), y[:n], ConfidenceSettings(), NAMES)
+        fit_label_rule(Outputs(logits[:n]), y[:n], ConfidenceSettings(), NAMES)
         for n, y in ((600, half), (300, targets))
     )
-    assert part.to_dict() == first.to_dict()
+    assert to_json(part) == to_json(first)
 
 
 def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
@@ -140,7 +140,7 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
     y = (rng.random(true.shape) < expit(true)).astype(float)
 
     def far(z: np.ndarray, n: int) -> np.ndarray:
-        model = Confidence.fit_labels(Outputs(z[:n]), y[:n], ConfidenceSettings(), NAMES)
+        model = fit_label_rule(Outputs(z[:n]), y[:n], ConfidenceSettings(), NAMES)
         return np.abs(model.probabilities(z) - expit(true)).mean(axis=0)
 
     assert (far(3 * true + [0, 0, 4], 4000) < 0.01).all()  # the last one's intercept differs
@@ -150,15 +150,15 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
     ]
     assert far(3 * true, 50).mean() < 0.8 * np.mean(by_itself)
     y[3:50, 2] = 0
-    few = Confidence.fit_labels(Outputs(3 * true[:50]), y[:50], ConfidenceSettings(), NAMES)
-    assert few.threshold_gate.labels[2].message.endswith("calibrated with all labels together")
+    few = fit_label_rule(Outputs(3 * true[:50]), y[:50], ConfidenceSettings(), NAMES)
+    assert few.thresholds[2].message.endswith("calibrated with all labels together")
     assert few.calibrator.scale[2] == pytest.approx(1 / 3, rel=0.5)
 
 
 def test_it_is_read_as_it_was_written_and_every_value_is_checked():
     model = fitted(500, target=0.9)
-    stored = json.loads(json.dumps(model.to_dict()))
-    again = Confidence.from_dict(stored)
+    stored = json.loads(json.dumps(to_json(model)))
+    again = read_rule(stored)
     logits, _ = sample(50)
     ours, theirs = model.decide(logits), again.decide(logits)
     np.testing.assert_array_equal(ours.predicted, theirs.predicted)
@@ -171,9 +171,9 @@ def test_it_is_read_as_it_was_written_and_every_value_is_checked():
     ):
         wrong = {**stored, "calibrator": {**stored["calibrator"], key: value}}
         with pytest.raises(SecondhandError, match=rf"confidence\.calibrator.*{key}"):
-            Confidence.from_dict(wrong)
+            read_rule(wrong)
     for labels in ([], stored["threshold"]["labels"][:2], None):
         with pytest.raises(SecondhandError, match=r"confidence\.threshold\.labels"):
-            Confidence.from_dict({**stored, "threshold": {"labels": labels}})
+            read_rule({**stored, "threshold": {"labels": labels}})
     with pytest.raises(SecondhandError, match="--score knn"):
-        model.with_score("knn")
+        model.but(score="knn")

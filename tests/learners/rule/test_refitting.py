@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit, logsumexp
 
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.calibrators import Temperature
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.refitting import (
+from learners.rule.arrays import Outputs
+from learners.rule.calibrators import Temperature
+from learners.rule.fitting import fit_rule
+from learners.rule.refitting import (
     CERTAIN,
     PULL,
     refit_temperature,
     refit_threshold,
     refitted,
 )
+from learners.rule.stored import read_rule, to_json
 
 START = Temperature(1.0, 0.8, 1.2, 200)
 
@@ -107,7 +108,7 @@ def test_four_of_five_thresholds_reach_the_target_at_the_site(shift: float) -> N
 
 def test_files_of_unknown_classes_raise_the_threshold() -> None:
     logits, labels = items(200, 1.0)
-    confidence = Confidence.fit(Outputs(logits, labels))
+    confidence = fit_rule(Outputs(logits, labels))
     with_unknown = labels.copy()
     with_unknown[logits.max(axis=1) < 4] = -1
     weights = np.ones(200)
@@ -115,10 +116,10 @@ def test_files_of_unknown_classes_raise_the_threshold() -> None:
         refitted(confidence, Outputs(logits, truths), weights, target=0.9)
         for truths in (labels, with_unknown)
     )
-    assert careful.threshold_gate.threshold.value > plain.threshold_gate.threshold.value
+    assert careful.threshold.value > plain.threshold.value
     answered = careful.decide(logits).label
     hits = answered[answered >= 0] == with_unknown[answered >= 0]
     assert hits.mean() >= 0.88
-    assert careful.threshold_gate.threshold.coverage == pytest.approx((answered >= 0).mean())
-    assert careful.threshold_gate.threshold.accuracy == pytest.approx(hits.mean())
-    assert Confidence.from_dict(careful.to_dict()).to_dict() == careful.to_dict()
+    assert careful.threshold.coverage == pytest.approx((answered >= 0).mean())
+    assert careful.threshold.accuracy == pytest.approx(hits.mean())
+    assert to_json(read_rule(to_json(careful))) == to_json(careful)

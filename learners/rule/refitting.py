@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from datasets.core.errors import counted
-from learners.uncertainty.arrays import Floats, Ints, Outputs, check_labels, check_logits
-from learners.uncertainty.calibrators import TEMPERATURES, Temperature, TemperatureScaling
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.thresholds import Threshold
+from learners.rule.arrays import Floats, Ints, Outputs, check_labels, check_logits
+from learners.rule.calibrators import TEMPERATURES, Temperature
+from learners.rule.rule import Rule
+from learners.rule.thresholds import Threshold
 
 #: Standard deviation of log(temperature here / temperature of the model) before any label.
 PULL = 0.25
@@ -24,18 +24,18 @@ LEAST = 0.5
 
 
 def refitted(
-    confidence: Confidence,
+    rule: Rule,
     items: Outputs,
     weights: Floats,
     *,
     target: float,
     paths: Sequence[str] | None = None,
-) -> Confidence:
-    """A copy of a single-label confidence with the temperature and threshold of another site.
+) -> Rule:
+    """A rule with the temperature and threshold of another site.
 
     The threshold is the lowest one (at least 0.5) at which the accuracy of answers is likely (`CERTAIN`) to reach
     ``target``; where there is none it is stricter, and its ``message`` says so. It replaces score floors and guarantees,
-    which held for the calibration files; the distance gate stays.
+    which held for the calibration files; the distance stays.
 
     Parameters
     ----------
@@ -43,33 +43,34 @@ def refitted(
     weights : [n], number of files that each item stands for.
     target : accuracy of answers to reach, above 0 and below 1.
     """
-    assert isinstance(confidence.calibrator, TemperatureScaling)
     assert items.labels is not None
     logits, labels = check_logits(items.logits, paths=paths), items.labels
     known = labels >= 0
     fitted = refit_temperature(
-        confidence.calibrator.temperature, logits[known], labels[known], weights[known]
+        rule.calibrator.temperature, logits[known], labels[known], weights[known]
     )
-    calibrator = replace(confidence.calibrator, temperature=fitted)
-    moved = replace(confidence, calibrator=calibrator, notes=[]).with_threshold(LEAST)
-    decided = moved.decide(logits, items.features, paths=paths)
-    right, p = decided.best == labels, decided.probability
-    passed = np.array([not reason for reason in decided.reason], bool)
+    calibrator = replace(rule.calibrator, temperature=fitted)
+    moved = replace(rule, calibrator=calibrator, notes=()).but(threshold=LEAST)
+    measured = moved.decide(logits, items.features, paths=paths)
+    right, p = measured.best == labels, measured.probability
+    passed = np.array([not reason for reason in measured.reason], bool)
     value, reached = refit_threshold(p[passed], right[passed], weights[passed], target)
-    answered = passed & (p >= value)
+    moved = moved.but(threshold=value)
+    answered = np.array([not reason for reason in moved.again(measured).reason], bool)
     share = float(weights[answered].sum() / weights.sum())
     accuracy = float(np.average(right[answered], weights=weights[answered])) if share else np.nan
-    moved = moved.with_threshold(value)
     labels_of = counted(len(labels), "label")
     missed = (
         ""
         if reached
         else f"{labels_of} cannot show that {target:.4g} of the answers are right at any threshold"
     )
-    gate = replace(
-        moved.threshold_gate, threshold=Threshold(value, share, accuracy, message=missed)
+    return replace(
+        moved,
+        threshold=Threshold(value, share, accuracy, message=missed),
+        floor=replace(moved.floor, by_kept={}),
+        events=rule.events,
     )
-    return replace(moved, threshold_gate=gate, score_gate=replace(moved.score_gate, by_kept={}))
 
 
 def refit_temperature(

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
 from learners.files.checked import jsonable, ranged, read_as
-from learners.uncertainty.arrays import (
+from learners.rule.arrays import (
     Floats,
     Groups,
     Ints,
@@ -24,7 +24,7 @@ from learners.uncertainty.arrays import (
     check_logits,
     softmax,
 )
-from learners.uncertainty.thresholds import (
+from learners.rule.thresholds import (
     design_effects,
     effective_counts,
     few_groups_factor,

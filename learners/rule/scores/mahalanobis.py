@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from learners.uncertainty.arrays import Floats, Ints, check_labels
-from learners.uncertainty.scores.base import (
+from learners.rule.arrays import Floats, Ints, check_labels
+from learners.rule.scores.base import (
     LEAST,
     Floats32,
     Score,

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
 from datasets.core.registry import Registry
-from learners.uncertainty.arrays import Floats, Outputs
+from learners.rule.arrays import Floats, Outputs
 
 Floats32 = NDArray[np.float32]
 #: Variances below this fraction of the largest are rounding errors.
@@ -64,7 +64,7 @@ class Score:
         """Restore from `arrays`; checks shapes and finiteness."""
 
 
-SCORES: Registry[type[Score]] = Registry("learners.uncertainty.scores")
+SCORES: Registry[type[Score]] = Registry("learners.rule.scores")
 
 
 def fit_score(kind: type[Score], nearest: Score | None, train: Outputs | None) -> Score:

@@ -10,13 +10,15 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
-from learners.uncertainty.arrays import Outputs, softmax
-from learners.uncertainty.calibrators import fit_temperature
-from learners.uncertainty.decision import NO_CLASS, Confidence
-from learners.uncertainty.gates import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, UNUSUAL
-from learners.uncertainty.scores.base import SCORES
-from learners.uncertainty.scores.mahalanobis import Mahalanobis
-from tests.learners.confidences import settings
+from learners.rule.arrays import Outputs, softmax
+from learners.rule.calibrators import fit_temperature
+from learners.rule.decisions import NO_CLASS
+from learners.rule.fitting import fit_rule, uncalibrated
+from learners.rule.reasons import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, UNUSUAL
+from learners.rule.scores.base import SCORES
+from learners.rule.scores.mahalanobis import Mahalanobis
+from learners.rule.stored import arrays_of, read_rule, to_json
+from tests.learners.rules import plain_rule
 
 WIDTH = 16
 
@@ -41,7 +43,7 @@ def unknown_items(n):
 
 def fitted(n=400, alpha=0.05, **options):
     held_out, train = Outputs(*world(n, seed=1)), Outputs(*world(800, seed=2))
-    return Confidence.fit(held_out, train, ConfidenceSettings(**options), alpha=alpha)
+    return fit_rule(held_out, train, ConfidenceSettings(**options), alpha=alpha)
 
 
 def test_known_items_are_accepted_and_unknown_classes_are_not():
@@ -66,7 +68,7 @@ def test_reasons_are_as_defined():
     model = fitted()
     logits, _, features = world(500, seed=4)
     decided = model.decide(logits, features)
-    floor = model.score_gate.floors["combined"]
+    floor = model.floor.by_score["combined"]
     for label, probability, p, known, reason in zip(
         decided.label,
         decided.probability,
@@ -91,7 +93,7 @@ def test_the_floor_keeps_the_part_of_known_items_that_it_says(score, fraction):
     logits, _, features = world(4000, seed=5)
     decided = model.decide(logits, features)
     assert (decided.label != NO_CLASS).mean() == pytest.approx(fraction, abs=0.04)
-    assert model.threshold_gate.threshold.coverage == pytest.approx(fraction, abs=0.002)
+    assert model.threshold.coverage == pytest.approx(fraction, abs=0.002)
     assert set(decided.reason) <= {UNUSUAL, ""}
 
 
@@ -101,7 +103,7 @@ def test_unknown_classes_much_like_one_class_are_taken_less_often_with_a_floor()
     sure = softmax(logits).max(axis=1) > 0.9
     ood = (logits[sure], features[sure] + 0.6 * others[sure][:, ::-1])
     models = [fitted(), fitted(keep_known=1)]
-    assert models[1].score_gate.floors == {}
+    assert models[1].floor.by_score == {}
     fractions = [(model.decide(*ood).label != NO_CLASS).mean() for model in models]
     assert 0 < fractions[0] < 0.9 * fractions[1]
 
@@ -109,12 +111,12 @@ def test_unknown_classes_much_like_one_class_are_taken_less_often_with_a_floor()
 def test_another_score_brings_its_own_floor_and_another_threshold_none():
     model = fitted(1000, threshold=1e-6, alpha=0, keep_known=0.75)
     logits, _, features = world(4000, seed=5)
-    by_knn = model.with_score("knn").decide(logits, features)
+    by_knn = model.but(score="knn").decide(logits, features)
     assert (by_knn.label != NO_CLASS).mean() == pytest.approx(0.75, abs=0.04)
     np.testing.assert_array_equal(
-        by_knn.label != NO_CLASS, by_knn.known >= model.score_gate.floors["knn"]
+        by_knn.label != NO_CLASS, by_knn.known >= model.floor.by_score["knn"]
     )
-    assert (model.with_threshold(0).decide(logits, features).label != NO_CLASS).all()
+    assert (model.but(threshold=0).decide(logits, features).label != NO_CLASS).all()
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -124,12 +126,10 @@ def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, option
     logits, labels, features = world(300, seed=6)
     held_out, train = Outputs(logits, labels, features), Outputs(*world(200, seed=5))
     settings = ConfidenceSettings(**({"threshold": 0.5} | options), score=score)
-    model = Confidence.fit(held_out, train, settings)
+    model = fit_rule(held_out, train, settings)
     first = model.decide(logits, features).label
     # Fisher's ranks are those of one item more than it was fitted to.
-    assert (first != NO_CLASS).mean() - model.threshold_gate.threshold.coverage == pytest.approx(
-        0.01, abs=0.0101
-    )
+    assert (first != NO_CLASS).mean() - model.threshold.coverage == pytest.approx(0.01, abs=0.0101)
     rng = np.random.default_rng(0)
     for _ in range(5):
         noise = [1 + 1e-7 * rng.standard_normal(x.shape) for x in (logits, features)]
@@ -139,9 +139,9 @@ def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, option
 
 @pytest.mark.parametrize("floors", [{"msp": "1"}, {"msp": float("nan")}, [1], {"msp": True}])
 def test_floors_of_a_foreign_file_are_checked(floors):
-    stored = fitted().to_dict() | {"score": {"name": "combined", "floors": floors}}
+    stored = to_json(fitted()) | {"score": {"name": "combined", "floors": floors}}
     with pytest.raises(SecondhandError, match=r"confidence\.score\.floors"):
-        Confidence.from_dict(stored, fitted().arrays())
+        read_rule(stored, arrays_of(fitted()))
 
 
 @pytest.mark.slow
@@ -151,7 +151,7 @@ def test_the_distance_refuses_the_fraction_it_says():
         logits, labels, features = world(100, seed=seed)
         held_out = Outputs(logits[:-1], labels[:-1], features[:-1])
         train = Outputs(*world(200, seed=500))
-        model = Confidence.fit(held_out, train, ConfidenceSettings(score="msp"))
+        model = fit_rule(held_out, train, ConfidenceSettings(score="msp"))
         refused.append(model.decide(logits[-1:], features[-1:]).reason[0] == OUT_OF_DISTRIBUTION)
     assert sum(refused) <= 200 * 0.05 + 3 * np.sqrt(200 * 0.05 * 0.95)
     assert sum(refused) >= 1
@@ -182,7 +182,7 @@ def wide_world(n, seed):
 def test_training_items_and_their_copies_are_never_out_of_distribution():
     """This holds although they are farther from their classes than new items."""
     train, held_out = wide_world(200, seed=1), wide_world(100, seed=2)
-    model = Confidence.fit(held_out, train, ConfidenceSettings(score="msp"))
+    model = fit_rule(held_out, train, ConfidenceSettings(score="msp"))
     classes = replace(model, distance=replace(model.distance, copy=-1.0))
     assert (classes.decide(train.logits, train.features).distance_p < 0.05).mean() > 0.2
     rng = np.random.default_rng(0)
@@ -201,7 +201,7 @@ def test_duplicates_in_the_training_data_leave_what_rounding_is():
         np.concatenate([train.labels, held_out.labels]),
         np.concatenate([train.features, held_out.features]),
     )
-    model = Confidence.fit(held_out, duplicated, ConfidenceSettings(score="msp"))
+    model = fit_rule(held_out, duplicated, ConfidenceSettings(score="msp"))
     turned = duplicated.features * np.float32(1.0001)
     assert 0.001 < model.distance.copy < 0.02
     assert OUT_OF_DISTRIBUTION not in model.decide(duplicated.logits, turned).reason
@@ -222,7 +222,7 @@ def test_distance_p_is_the_rank_among_calibration_items(labelled):
         train = replace(train, labels=None)
     settings = ConfidenceSettings(score="msp")
     model, reference = (
-        Confidence.fit(Outputs(logits, labels, features), train, settings),
+        fit_rule(Outputs(logits, labels, features), train, settings),
         train.features,
     )
     new_logits, _, new = world(20, seed=3)
@@ -239,7 +239,7 @@ def test_distance_p_is_the_rank_among_calibration_items(labelled):
     if labelled:  # a file as near as a copy counts as that training item
         p[pairwise_distances(new, reference).min(axis=1) <= copy_distance(train, features)] = 1
     np.testing.assert_allclose(model.decide(new_logits, new).distance_p, p)
-    again = Confidence.from_dict(model.to_dict(), model.arrays())
+    again = read_rule(to_json(model), arrays_of(model))
     np.testing.assert_array_equal(
         again.decide(new_logits, new).distance_p, model.decide(new_logits, new).distance_p
     )
@@ -248,10 +248,10 @@ def test_distance_p_is_the_rank_among_calibration_items(labelled):
 def test_a_target_accuracy_is_met_on_new_items():
     logits, labels, features = world(2000, seed=1, noise=2.2)
     held_out, train = Outputs(logits, labels, features), Outputs(*world(800, seed=2, noise=2.2))
-    model = Confidence.fit(held_out, train, ConfidenceSettings(target_accuracy=0.97))
-    assert model.notes == []
-    assert model.score_gate.floors == {}
-    assert model.threshold_gate.threshold.accuracy_low >= 0.97
+    model = fit_rule(held_out, train, ConfidenceSettings(target_accuracy=0.97))
+    assert model.notes == ()
+    assert model.floor.by_score == {}
+    assert model.threshold.accuracy_low >= 0.97
     new_logits, new_labels, new = world(5000, seed=3, noise=2.2)
     decided = model.decide(new_logits, new)
     accepted = decided.label != NO_CLASS
@@ -267,21 +267,21 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, target):
     logits, _, features = world(300, seed=1)
     wrong = np.random.default_rng(0).integers(0, 4, 300)
     held_out, train = Outputs(logits, wrong, features), Outputs(*world(800, seed=2))
-    plain = Confidence.fit(held_out, train, ConfidenceSettings(score=score, threshold=0.7))
+    plain = fit_rule(held_out, train, ConfidenceSettings(score=score, threshold=0.7))
     settings = ConfidenceSettings(score=score, threshold=0.7, target_accuracy=target)
-    model = Confidence.fit(held_out, train, settings)
+    model = fit_rule(held_out, train, settings)
     answered, default = (one.decide(logits, features).label != NO_CLASS for one in (model, plain))
     assert not (answered & ~default).any()
-    assert (model.threshold_gate.threshold.value, model.threshold_gate.on) == (
+    assert (model.threshold.value, model.on) == (
         max(target, 0.7),
         "probability",
     )
-    assert model.score_gate.floors == plain.score_gate.floors
-    assert model.threshold_gate.threshold.message
+    assert model.floor.by_score == plain.floor.by_score
+    assert model.threshold.message
     (note,) = [note for note in model.notes if "cannot guarantee" in note]
     assert "--threshold" in note
     assert "--target-accuracy" in note
-    again = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
+    again = read_rule(json.loads(json.dumps(to_json(model))), arrays_of(model))
     assert (again.decide(logits, features).label == model.decide(logits, features).label).all()
 
 
@@ -291,9 +291,9 @@ def test_a_target_that_few_files_cannot_guarantee_answers_what_they_support():
         Outputs(*world(30, seed=1, noise=1.5)),
         Outputs(*world(800, seed=2, noise=1.5)),
     )
-    plain = Confidence.fit(held_out, train)
-    model = Confidence.fit(held_out, train, ConfidenceSettings(target_accuracy=0.95))
-    threshold = model.threshold_gate.threshold
+    plain = fit_rule(held_out, train)
+    model = fit_rule(held_out, train, ConfidenceSettings(target_accuracy=0.95))
+    threshold = model.threshold
     assert "cannot guarantee" in threshold.message
     assert np.isnan(threshold.guaranteed)
     logits, labels, features = world(3000, seed=3, noise=1.5)
@@ -332,23 +332,23 @@ def test_bad_settings_are_quoted(options, message):
 @pytest.mark.parametrize("target", [None, 0.9])
 def test_json_and_arrays_there_and_back(score, target):
     model = fitted(score=score, target_accuracy=target)
-    text = json.dumps(model.to_dict(), allow_nan=False)
-    arrays = {key: np.array(value) for key, value in model.arrays().items()}
+    text = json.dumps(to_json(model), allow_nan=False)
+    arrays = {key: np.array(value) for key, value in arrays_of(model).items()}
     assert sum(value.shape == (800, WIDTH) for value in arrays.values()) == 1  # stored once
-    again = Confidence.from_dict(json.loads(text), arrays)
+    again = read_rule(json.loads(text), arrays)
     logits, _, features = world(200, seed=7)
     a, b = model.decide(logits, features), again.decide(logits, features)
     assert a.reason == b.reason
     np.testing.assert_array_equal(a.label, b.label)
     np.testing.assert_allclose(a.distance_p, b.distance_p)
     np.testing.assert_allclose(a.known, b.known, rtol=1e-5)
-    assert again.to_dict() == model.to_dict()
+    assert to_json(again) == to_json(model)
 
 
 def test_without_reference_features_it_works_and_says_what_is_off():
     logits, labels, _ = world(200, seed=1)
-    unreferenced = Confidence.fit(Outputs(logits, labels))
-    restored = Confidence.from_dict(fitted().to_dict())
+    unreferenced = fit_rule(Outputs(logits, labels))
+    restored = read_rule(to_json(fitted()))
     for model in (unreferenced, restored):
         assert any("no reference features" in note for note in model.notes)
         assert any("uses msp" in note for note in model.notes)
@@ -356,15 +356,15 @@ def test_without_reference_features_it_works_and_says_what_is_off():
         assert np.isnan(decided.distance_p).all()
         assert OUT_OF_DISTRIBUTION not in decided.reason
         assert (decided.label != NO_CLASS).any()
-        assert model.arrays() == {}
-    again = Confidence.from_dict(unreferenced.to_dict())
-    assert again.to_dict() == unreferenced.to_dict()
+        assert arrays_of(model) == {}
+    again = read_rule(to_json(unreferenced))
+    assert to_json(again) == to_json(unreferenced)
 
 
 def test_a_threshold_on_a_lost_score_is_refused():
-    settings = fitted(target_accuracy=0.9).to_dict()
+    settings = to_json(fitted(target_accuracy=0.9))
     with pytest.raises(SecondhandError, match=r"confidence\.threshold\.on.*reference\.safetensors"):
-        Confidence.from_dict(settings)
+        read_rule(settings)
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ def test_a_threshold_on_a_lost_score_is_refused():
 )
 def test_a_bad_value_in_json_is_named(key, bad):
     model = fitted()
-    settings = json.loads(json.dumps(model.to_dict()))
+    settings = json.loads(json.dumps(to_json(model)))
     *outer, last = key.split(".")
     parent = settings
     for name in outer:
@@ -406,28 +406,28 @@ def test_a_bad_value_in_json_is_named(key, bad):
         else rf"confidence\.{key}"
     )
     with pytest.raises(SecondhandError, match=named):
-        Confidence.from_dict(settings, model.arrays())
+        read_rule(settings, arrays_of(model))
 
 
 def test_missing_and_foreign_keys_and_arrays_are_named():
     model = fitted()
-    settings, arrays = model.to_dict(), model.arrays()
+    settings, arrays = to_json(model), arrays_of(model)
     with pytest.raises(SecondhandError, match=r"confidence\.notes is missing"):
-        Confidence.from_dict({k: v for k, v in settings.items() if k != "notes"}, arrays)
+        read_rule({k: v for k, v in settings.items() if k != "notes"}, arrays)
     with pytest.raises(SecondhandError, match=r"confidence\.'code'"):
-        Confidence.from_dict({**settings, "code": "print()"}, arrays)
+        read_rule({**settings, "code": "print()"}, arrays)
     with pytest.raises(SecondhandError, match="expected an object"):
-        Confidence.from_dict([], arrays)
+        read_rule([], arrays)
     for key in ("distance.of_class", "distance.means", "score.msp.calibration"):
         with pytest.raises(SecondhandError, match=rf"{key}.*missing"):
-            Confidence.from_dict(settings, {k: v for k, v in arrays.items() if k != key})
+            read_rule(settings, {k: v for k, v in arrays.items() if k != key})
     with pytest.raises(SecondhandError, match="reference"):
-        Confidence.from_dict(settings, {**arrays, "distance.reference": np.full((4, 4), np.nan)})
+        read_rule(settings, {**arrays, "distance.reference": np.full((4, 4), np.nan)})
     with pytest.raises(SecondhandError, match=r"distance\.of_class.*ascending"):
-        Confidence.from_dict(settings, {**arrays, "distance.of_class": np.array([2.0, 1.0])})
+        read_rule(settings, {**arrays, "distance.of_class": np.array([2.0, 1.0])})
     for bad in ([np.nan], [3.0], [0.1, 0.2], []):
         with pytest.raises(SecondhandError, match=r"distance\.copy"):
-            Confidence.from_dict(settings, {**arrays, "distance.copy": np.array(bad)})
+            read_rule(settings, {**arrays, "distance.copy": np.array(bad)})
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ def test_distances_to_classes_need_the_training_items_labels():
     logits, labels, features = world(100, seed=1)
     for score, message in (("rmds", "rmds"), ("combined", "rmds")):
         with pytest.raises(SecondhandError, match=f"score {message} needs"):
-            Confidence.fit(
+            fit_rule(
                 Outputs(logits, labels, features),
                 Outputs(logits, None, features),
                 ConfidenceSettings(score=score),
@@ -475,7 +475,7 @@ def test_few_items_are_noted():
 def test_two_classes_and_a_thousand(classes):
     logits, labels, features = world(300, classes=classes, seed=1)
     train = Outputs(*world(500, classes=classes, seed=2))
-    model = Confidence.fit(Outputs(logits, labels, features), train)
+    model = fit_rule(Outputs(logits, labels, features), train)
     decided = model.decide(logits, features)
     assert decided.probabilities.shape == (300, classes)
     assert len(decided.reason) == 300
@@ -485,7 +485,7 @@ def test_two_classes_and_a_thousand(classes):
 def test_all_right_or_all_wrong(right):
     labels = np.arange(200) % 3
     logits = np.eye(3)[labels if right else (labels + 1) % 3] * 2
-    model = Confidence.fit(Outputs(logits, labels), None, ConfidenceSettings(target_accuracy=0.95))
+    model = fit_rule(Outputs(logits, labels), None, ConfidenceSettings(target_accuracy=0.95))
     decided = model.decide(logits)
     if right:
         assert (decided.label == labels).all()
@@ -499,7 +499,7 @@ def test_a_class_missing_from_calibration_can_still_be_predicted():
     logits, labels, features = world(400, seed=1)
     rows = labels != 2
     held_out = Outputs(logits[rows], labels[rows], features[rows])
-    model = Confidence.fit(held_out, Outputs(*world(800, seed=2)))
+    model = fit_rule(held_out, Outputs(*world(800, seed=2)))
     new_logits, new_labels, new = world(400, seed=3)
     decided = model.decide(new_logits, new)
     assert (decided.label[new_labels == 2] == 2).mean() > 0.5
@@ -509,45 +509,45 @@ def test_another_threshold_or_score_leaves_the_rest():
     model = fitted(keep_known=1)
     logits, _, features = world(300, seed=4)
     before = model.decide(logits, features)
-    loose = model.with_threshold(0.0).decide(logits, features)
+    loose = model.but(threshold=0.0).decide(logits, features)
     assert (loose.label[loose.distance_p >= 0.05] >= 0).all()
     assert (model.decide(logits, features).label == before.label).all()
     for name in ("msp", "rmds"):  # one on the logits, one on the features
-        other = model.with_score(name)
+        other = model.but(score=name)
         assert (other.decide(logits, features).label == before.label).all()
-        again = Confidence.from_dict(other.to_dict(), other.arrays())
+        again = read_rule(to_json(other), arrays_of(other))
         assert again.decide(logits, features).known == pytest.approx(
             other.decide(logits, features).known
         )
-    both = model.with_overrides(0.5, "rmds")
-    assert (both.threshold_gate.threshold.value, both.threshold_gate.on) == (0.5, "probability")
-    assert both.score_gate.name == "rmds"
-    assert model.with_overrides(None, None) is model
+    both = model.but(threshold=0.5, score="rmds")
+    assert (both.threshold.value, both.on) == (0.5, "probability")
+    assert both.floor.score.name == "rmds"
+    assert model.but() is model
     with pytest.raises(SecondhandError, match=r"--score rmds.*knn, msp"):
-        fitted(score="knn").with_score("rmds")
+        fitted(score="knn").but(score="rmds")
     with pytest.raises(SecondhandError, match="give --threshold"):
-        fitted(target_accuracy=0.9).with_score("knn")
-    assert fitted(target_accuracy=0.9).with_overrides(0.5, "rmds").score_gate.name == "rmds"
+        fitted(target_accuracy=0.9).but(score="knn")
+    assert fitted(target_accuracy=0.9).but(threshold=0.5, score="rmds").floor.score.name == "rmds"
 
 
 def test_a_stored_model_keeps_as_many_known_items_as_one_fitted_so():
     """The floors equal those of a fit with this fraction, also after loading."""
     model = fitted()
-    stored = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
+    stored = read_rule(json.loads(json.dumps(to_json(model))), arrays_of(model))
     logits, _, features = world(300, seed=4)
     for fraction in (0.5, 0.77, 0.95, 1.0):
-        expected, actual = fitted(keep_known=fraction), stored.with_keep_known(fraction)
-        assert actual.score_gate.floors == expected.score_gate.floors
+        expected, actual = fitted(keep_known=fraction), stored.but(keep_known=fraction)
+        assert actual.floor.by_score == expected.floor.by_score
         want = expected.decide(logits, features)
         assert actual.decide(logits, features).reason == want.reason
-        other = stored.with_overrides(None, "rmds", fraction).decide(logits, features)
-        assert other.reason == expected.with_score("rmds").decide(logits, features).reason
-    both = stored.with_overrides(0.6, None, 0.9)
+        other = stored.but(score="rmds", keep_known=fraction).decide(logits, features)
+        assert other.reason == expected.but(score="rmds").decide(logits, features).reason
+    both = stored.but(threshold=0.6, keep_known=0.9)
     assert both.decide(logits, features).reason == (
         fitted(threshold=0.6, keep_known=0.9).decide(logits, features).reason
     )
-    assert stored.with_keep_known(0.951).score_gate.floors == (
-        stored.with_keep_known(0.96).score_gate.floors
+    assert stored.but(keep_known=0.951).floor.by_score == (
+        stored.but(keep_known=0.96).floor.by_score
     ), "rounded up to a whole percent"
 
 
@@ -556,28 +556,28 @@ def test_rules_that_keep_known_cannot_change_say_so():
         with pytest.raises(
             SecondhandError, match=rf"--keep-known {fraction}: expected .* 0.5 to 1"
         ):
-            fitted().with_keep_known(fraction)
+            fitted().but(keep_known=fraction)
     guaranteed = fitted(target_accuracy=0.9)
     with pytest.raises(
         SecondhandError, match=r"--keep-known 0.9: .*--target-accuracy.*--threshold"
     ):
-        guaranteed.with_keep_known(0.9)
+        guaranteed.but(keep_known=0.9)
     assert (
-        guaranteed.with_overrides(0.95, None, 0.9).score_gate.floors
-        == fitted(keep_known=0.9).score_gate.floors
+        guaranteed.but(threshold=0.95, keep_known=0.9).floor.by_score
+        == fitted(keep_known=0.9).floor.by_score
     )
-    labels = Confidence.uncalibrated(3, exclusive=False)
+    labels = uncalibrated(3, multi_label=True)
     with pytest.raises(SecondhandError, match=r"multi-label model.*--threshold"):
-        labels.with_keep_known(0.9)
-    bare = Confidence.uncalibrated(3)
+        labels.but(keep_known=0.9)
+    bare = uncalibrated(3)
     with pytest.raises(SecondhandError, match=r"does not store.*--keep-known 0.9"):
-        bare.with_keep_known(0.9)
-    assert Confidence.from_dict(bare.to_dict()).score_gate.by_kept == {}
-    stored = fitted().to_dict()
+        bare.but(keep_known=0.9)
+    assert read_rule(to_json(bare)).floor.by_kept == {}
+    stored = to_json(fitted())
     for wrong in ([1.0], [None] * 50, "1"):
         stored["score"]["by_kept"] = {"msp": wrong}
         with pytest.raises(SecondhandError, match=r"by_kept\.msp"):
-            Confidence.from_dict(stored)
+            read_rule(stored)
 
 
 def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
@@ -589,12 +589,12 @@ def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
     items = [Outputs(logits, y, None) for logits in (timid, sure)]
     plain = [fit_temperature(one.logits, y) for one in items]
     temperatures = [
-        Confidence.fit(one, None, ConfidenceSettings()).calibrator.temperature for one in items
+        fit_rule(one, None, ConfidenceSettings()).calibrator.temperature for one in items
     ]
     assert plain[0].value < plain[0].high < 1
     assert temperatures[0].value == plain[0].high
     assert temperatures[1] == plain[1]
-    right = Confidence.fit(Outputs(9.0 * np.eye(3)[y], y, None), None, ConfidenceSettings())
+    right = fit_rule(Outputs(9.0 * np.eye(3)[y], y, None), None, ConfidenceSettings())
     assert right.calibrator.temperature.value == 1
 
 
@@ -609,8 +609,8 @@ def with_background(n, seed):
 def test_a_background_takes_its_share_of_the_probability():
     held_out, _, _ = with_background(400, seed=1)
     train, _, _ = with_background(800, seed=2)
-    model = Confidence.fit(held_out, train, background=True)
-    plain = Confidence.fit(held_out, train)
+    model = fit_rule(held_out, train, background=True)
+    plain = fit_rule(held_out, train)
     assert model.calibrator.temperature == plain.calibrator.temperature  # of the classes only
     items, logits, known = with_background(1000, seed=3)
     decided = model.decide(items.logits, items.features)
@@ -627,22 +627,22 @@ def test_a_background_takes_its_share_of_the_probability():
     assert background.mean() > 0.9
     assert [reason == BACKGROUND for reason in shown.reason] == background.tolist()
     # However low the threshold, and whatever a target cuts.
-    assert (model.with_threshold(0).decide(relative, near).label[background] == NO_CLASS).all()
-    cut = Confidence.fit(held_out, train, ConfidenceSettings(target_accuracy=0.5), background=True)
+    assert (model.but(threshold=0).decide(relative, near).label[background] == NO_CLASS).all()
+    cut = fit_rule(held_out, train, ConfidenceSettings(target_accuracy=0.5), background=True)
     assert (cut.decide(relative, near).label[background] == NO_CLASS).all()
     assert (plain.decide(relative, near).label != NO_CLASS).mean() > 0.1
 
 
 def test_a_background_is_saved():
     held_out, _, _ = with_background(400, seed=1)
-    model = Confidence.fit(held_out, held_out, background=True)
-    again = Confidence.from_dict(json.loads(json.dumps(model.to_dict())), model.arrays())
+    model = fit_rule(held_out, held_out, background=True)
+    again = read_rule(json.loads(json.dumps(to_json(model))), arrays_of(model))
     assert again.calibrator.background
     np.testing.assert_array_equal(
         again.decide(held_out.logits, held_out.features).probabilities,
         model.decide(held_out.logits, held_out.features).probabilities,
     )
-    assert not Confidence.from_dict(fitted().to_dict()).calibrator.background
+    assert not read_rule(to_json(fitted())).calibrator.background
 
 
 def test_among_the_classes_of_a_site_it_stays_calibrated() -> None:
@@ -653,8 +653,8 @@ def test_among_the_classes_of_a_site_it_stays_calibrated() -> None:
     evidence = rng.normal(0, 1, (len(truth), 6))
     evidence[np.arange(len(truth)), truth] += 1.5
     logits = 1.5 * evidence  # by Bayes' rule
-    all_classes = settings(6, threshold=0.0)
-    site = all_classes.only([True, False, True, False, False, True])
+    all_classes = plain_rule(6, threshold=0.0)
+    site = all_classes.but(classes=[True, False, True, False, False, True])
     on_site = np.isin(truth, (0, 2, 5))
     decided, before = site.decide(logits), all_classes.decide(logits)
     np.testing.assert_allclose(decided.probabilities[:, [1, 3, 4]], 0)
@@ -678,9 +678,9 @@ def test_among_the_classes_of_a_site_it_stays_calibrated() -> None:
 
 def test_among_classes_with_a_background_its_share_is_scaled_too() -> None:
     logits = np.array([[1.0, 0.0, 2.0], [-1.0, -2.0, 3.0], [-1.0, -2.0, -2.0]])
-    model = settings(3, threshold=0.0)
+    model = plain_rule(3, threshold=0.0)
     model = replace(model, calibrator=replace(model.calibrator, background=True))
-    site = model.only([True, True, False])
+    site = model.but(classes=[True, True, False])
     decided = site.decide(logits)
     odds = np.exp(logits[:, :2])
     odds /= 1 + odds.sum(axis=1, keepdims=True)
@@ -690,13 +690,13 @@ def test_among_classes_with_a_background_its_share_is_scaled_too() -> None:
 
 def test_classes_have_thresholds_of_their_own() -> None:
     logits = np.log([[0.6, 0.3, 0.1], [0.3, 0.6, 0.1], [0.3, 0.1, 0.6]])
-    model = settings(3).with_threshold([0.5, 0.7, 0.55])
+    model = plain_rule(3).but(threshold=[0.5, 0.7, 0.55])
     decided = model.decide(logits)
     assert [*decided.label] == [0, NO_CLASS, 2]
     assert [*decided.reason] == ["", "ambiguous", ""]
-    assert [*model.with_threshold(0.0).decide(logits).label] == [0, 1, 2]
+    assert [*model.but(threshold=0.0).decide(logits).label] == [0, 1, 2]
     with pytest.raises(SecondhandError, match="expected a number from 0 to 1"):
-        model.with_threshold([0.5, 1.5, 0.5])
+        model.but(threshold=[0.5, 1.5, 0.5])
 
 
 @pytest.mark.parametrize("options", [{}, {"target_accuracy": 0.9}])
@@ -704,7 +704,7 @@ def test_classes_without_a_threshold_of_their_own_keep_the_models_rule(options):
     model = fitted(2000, **options)
     logits, _, features = world(1500, seed=6, noise=2.5)
     before = model.decide(logits, features)
-    after = model.with_threshold([0.0, 1.0, *[None] * 3]).decide(logits, features)
+    after = model.but(threshold=[0.0, 1.0, *[None] * 3]).decide(logits, features)
     others = before.best >= 2
     assert (before.label == NO_CLASS)[others].any()
     np.testing.assert_array_equal(after.label[others], before.label[others])

@@ -11,14 +11,14 @@ from pytorch_ood.detector import Mahalanobis as TorchMahalanobis
 
 from datasets.core.errors import SecondhandError
 from learners.evaluation.auroc import auroc
-from learners.uncertainty.arrays import Outputs, softmax, with_margin
-from learners.uncertainty.scores import mahalanobis
-from learners.uncertainty.scores.base import SCORES, normalise
-from learners.uncertainty.scores.combined import Combined, conformal_p
-from learners.uncertainty.scores.knn import KNN
-from learners.uncertainty.scores.mahalanobis import Mahalanobis
-from learners.uncertainty.scores.msp import MSP
-from learners.uncertainty.scores.rmds import RMDS
+from learners.rule.arrays import Outputs, softmax, with_margin
+from learners.rule.scores import mahalanobis
+from learners.rule.scores.base import SCORES, normalise
+from learners.rule.scores.combined import Combined, conformal_p
+from learners.rule.scores.knn import KNN
+from learners.rule.scores.mahalanobis import Mahalanobis
+from learners.rule.scores.msp import MSP
+from learners.rule.scores.rmds import RMDS
 
 CLASSES, WIDTH = 4, 12
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,16 @@ import pytest
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings, Settings
 from learners.model.bundle import load_bundle, save_bundle
-from learners.uncertainty.arrays import Outputs
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.tree import (
+from learners.rule.arrays import Outputs
+from learners.rule.base import AnyRule
+from learners.rule.fitting import fit_rule
+from learners.rule.rule import Rule
+from learners.rule.tree import (
     MAX_DEPTH,
     TOP,
     Tree,
     read_tree,
+    with_tree,
 )
 from tests.learners.evaluations import make_bundle, outputs
 
@@ -71,7 +73,11 @@ def test_groups_answer_as_by_walking_down(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tree = random_tree(rng, 9)
     p, threshold = rng.dirichlet(np.full(9, 0.2), 40), rng.uniform(0.3, 0.95)
-    groups, sure = tree.roll_up(p, threshold)
+    found = [tree.deepest(branch, threshold) for branch in tree.branches(p)]
+    groups, sure = (
+        np.array([group for group, _ in found]),
+        [probability for _, probability in found],
+    )
     expected = [rolled_up(tree, row, threshold) for row in p]
     assert groups.tolist() == [group for group, _ in expected]
     assert sure == pytest.approx([s for _, s in expected])
@@ -133,8 +139,8 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, lines: list[str], me
     assert message in str(error.value)
 
 
-def fitted(tree: Tree | None, classes: int, **settings: object) -> tuple[Confidence, Outputs]:
-    """Return a confidence, and new items."""
+def fitted(tree: Tree | None, classes: int, **settings: object) -> tuple[AnyRule, Outputs]:
+    """Return a rule, and new items."""
     rng = np.random.default_rng(5)
     parts = []
     for count in (400, 300, 200):
@@ -143,7 +149,7 @@ def fitted(tree: Tree | None, classes: int, **settings: object) -> tuple[Confide
         parts.append(Outputs(logits.astype(float), labels, features))
     calibration, train, new = parts
     options = ConfidenceSettings(**settings)  # type: ignore[arg-type]
-    return replace(Confidence.fit(calibration, train, options), tree=tree), new
+    return with_tree(fit_rule(calibration, train, options), tree), new
 
 
 @pytest.mark.parametrize("settings", [{"threshold": 0.8}, {"target_accuracy": 0.8}])
@@ -151,33 +157,33 @@ def test_a_tree_adds_answers_and_changes_none(settings: dict[str, float]) -> Non
     """A group needs what a class needs: the threshold, and the score without the doubt between its classes."""
     tree = random_tree(np.random.default_rng(3), 6)
     plain, new = fitted(None, 6, **settings)
-    with_tree = replace(plain, tree=tree)
-    before, after = (c.decide(new.logits, new.features) for c in (plain, with_tree))
+    grouped = with_tree(plain, tree)
+    before, after = (rule.decide(new.logits, new.features) for rule in (plain, grouped))
     assert before.reason == after.reason
     answered = before.label >= 0
     assert (after.label[answered] == before.label[answered]).all()
     assert (after.sure[answered] == before.probability[answered]).all()
     assert ((after.label >= 6) & ~answered).sum() > 5
-    gate, score = plain.threshold_gate, plain.score_gate
-    on_score = gate.on != "probability"
-    least = max(score.floor, gate.threshold.value if on_score else -np.inf)
-    parts = score.score.parts
+    assert isinstance(plain, Rule)
+    score, on_score = plain.floor.score, plain.on != "probability"
+    least = max(plain.floor.value, plain.threshold.value if on_score else -np.inf)
+    logits = plain.calibrator.scaled(new.logits)
     for i, p in enumerate(before.probabilities):
         if before.reason[i] != "ambiguous":
             assert after.label[i] == before.label[i]
             continue
-        group, sure = rolled_up(tree, p, gate.threshold.target if on_score else 0.8)
+        group, sure = rolled_up(tree, p, plain.threshold.target if on_score else 0.8)
         ranks = {
-            name: part.score(new.features[i : i + 1], before.logits[i : i + 1])
-            for name, part in parts.items()
+            name: part.score(new.features[i : i + 1], logits[i : i + 1])
+            for name, part in score.parts.items()
         }
         ranks["msp"] = np.array([np.log(max(sure, 1e-9))])
-        known = score.score.rank(None, before.logits[i : i + 1], ranks)
+        known = score.rank(None, logits[i : i + 1], ranks)
         assert after.label[i] == (group if known[0] >= least else TOP)
-    loose = with_tree.with_threshold(0.6).decide(new.logits, new.features)
+    loose = grouped.but(threshold=0.6).decide(new.logits, new.features)
     for i in np.flatnonzero([reason == "ambiguous" for reason in loose.reason]):
         assert loose.label[i] == rolled_up(tree, loose.probabilities[i], 0.6)[0]
-    restricted = with_tree.only([True] * 3 + [False] * 3).decide(new.logits, new.features)
+    restricted = grouped.but(classes=[True] * 3 + [False] * 3).decide(new.logits, new.features)
     assert restricted.probabilities[:, 3:].max() == 0
 
 
@@ -187,10 +193,10 @@ def test_a_model_folder_keeps_its_tree(tmp_path: Path) -> None:
         written(tmp_path, ["label,parent", "fruit,", "apple,fruit", "pear,fruit", "milk,"]),
         bundle.classes,
     )
-    bundle.confidence, new = fitted(tree, 3, threshold=0.8)
+    bundle.rule, new = fitted(tree, 3, threshold=0.8)
     folder = save_bundle(bundle, tmp_path / "model")
-    read = load_bundle(folder).decider
-    ours, theirs = (c.decide(new.logits, new.features) for c in (bundle.confidence, read))
+    read = load_bundle(folder).rule
+    ours, theirs = (c.decide(new.logits, new.features) for c in (bundle.rule, read))
     assert (ours.label == theirs.label).all()
     assert (ours.label == 3).any()
     text = (folder / "classes.csv").read_text()

@@ -1,24 +1,27 @@
 """Groups above the classes: a less specific answer where the model cannot tell the classes of a group apart.
 
-The rule decides first (`learners.uncertainty.decision`). A file that it refuses as ambiguous, and for no other reason, is
-then answered with a group, whose probability is the sum over its classes.
+The rule decides first. A file that it refuses as ambiguous, and for no other reason, is then answered with a group,
+whose probability is the sum over its classes.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from datasets.core.cells import read_csv, write_rows
 from datasets.core.errors import SecondhandError, quoted
 from datasets.items.labels import UNKNOWN, clean_label, label_error, spelling_key
-from learners.uncertainty.arrays import Floats, Ints
+from learners.rule.arrays import Floats, Ints, Mask
+from learners.rule.base import AnyRule
+from learners.rule.decisions import Branch, Decisions
+from learners.rule.reasons import AMBIGUOUS
+from learners.rule.rule import PROBABILITY, Rule
 
 COLUMNS = ("label", "parent")
 #: Limits of the file, which may come from an untrusted source.
@@ -55,25 +58,21 @@ class Tree:
         paths = {self.names[k]: self.path(k)[:-1] for k in range(self.classes)}
         return {name: [self.names[group] for group in path] for name, path in paths.items()}
 
-    def branches(self, probabilities: Floats) -> list[tuple[tuple[str, float], ...]]:
+    def branches(self, probabilities: Floats) -> list[Branch]:
         """Names and probabilities of each item from the top down, at each step those of the most probable child."""
         return [
             tuple((self.names[k], float(p)) for k, p in dict(zip(chain, sums, strict=True)).items())
             for chain, sums in zip(*self._chains(probabilities), strict=True)
         ]
 
-    def roll_up(self, probabilities: Floats, threshold: float) -> tuple[Ints, Floats]:
-        """The deepest group on each item's branch with a probability of at least ``threshold``, and its probability.
-
-        `TOP` and 0 where no group reaches it. Each [n].
+    def deepest(self, branch: Branch, least: float) -> tuple[int, float]:
+        """The last group on a branch with a probability of at least ``least``, and its probability; `TOP` and 0 where
+        none has it.
         """
-        chains, sums = self._chains(probabilities)
-        reached = ((chains >= self.classes) & (sums >= threshold)).sum(axis=1)
-        rows, last = np.arange(len(chains)), np.maximum(reached - 1, 0)
-        group = np.where(reached > 0, chains[rows, last], TOP)
-        return group, np.where(reached > 0, sums[rows, last], 0.0)
+        groups = ((self._numbers.get(name, TOP), p) for name, p in reversed(branch))
+        return next(((k, p) for k, p in groups if k >= self.classes and p >= least), (TOP, 0.0))
 
-    def holds(self, numbers: Ints, labels: Ints) -> NDArray[np.bool_]:
+    def holds(self, numbers: Ints, labels: Ints) -> Mask:
         """Whether each number is the class of the label or a group above it, bool [n]; false for a label of -1."""
         at, matches = np.where(labels < 0, TOP, labels), np.zeros(len(labels), bool)
         while (at != TOP).any():
@@ -86,6 +85,10 @@ class Tree:
         above = ["" if parent == TOP else self.names[parent] for parent in self.parents]
         with open(file, "w", encoding="utf-8", newline="") as stream:
             write_rows(stream, [COLUMNS, *zip(self.names, above, strict=True)])
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
 
     @cached_property
     def _children(self) -> dict[int, Ints]:
@@ -114,6 +117,63 @@ class Tree:
             steps.append(at.copy())
         chains = np.stack(steps, axis=1)
         return chains, np.take_along_axis(sums.T, chains, axis=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeRule(Rule):
+    """A rule that answers items whose class is ambiguous with a group of the ``tree``, where the group passes as a class
+    would.
+
+    A group needs the threshold on its probability, and the score: that of the item if there were no doubt between the
+    group's classes. Where the threshold is on the score, its probability must be the target accuracy.
+    """
+
+    tree: Tree
+    unused = ()
+    by_best = False
+
+    def again(self, decisions: Decisions) -> Decisions:
+        branches = decisions.branches or self.tree.branches(decisions.probabilities)
+        decided = super().again(replace(decisions, branches=branches))
+        on_score = self.on != PROBABILITY
+        reach = self.threshold.target if on_score else self.threshold.value
+        least = max(self.floor.value, self.threshold.value if on_score else -np.inf)
+        ambiguous = np.array([reason == AMBIGUOUS for reason in decided.reason], bool)
+        group, sure = np.full(len(decided), TOP), np.ones(len(decided))
+        for row in np.flatnonzero(ambiguous):
+            number, probability = self.tree.deepest(branches[int(row)], reach)
+            if number != TOP:
+                group[row], sure[row] = number, probability
+        # The score as it is computed: from the probabilities of all classes, and without the background's.
+        shown = 1 - decided.others
+        every = decided.probabilities.sum(axis=1) * shown + decided.others
+        tiny = np.finfo(np.float64).tiny
+        msp = np.log(np.maximum(decided.probability * shown, tiny) / np.maximum(every, tiny))
+        known = self.floor.score.with_msp(decided.known, msp, np.log(sure))
+        rises = (group != TOP) & ~(known < least)  # NaN: the score is not known, and no condition
+        return replace(
+            decided,
+            label=np.where(rises, group, decided.label),
+            sure=np.where(rises, sure, decided.sure),
+        )
+
+    def names(self, classes: Sequence[str]) -> Sequence[str]:
+        return self.tree.names
+
+    @property
+    def ancestors(self) -> Mapping[str, Sequence[str]]:
+        return self.tree.ancestors
+
+    def is_right(self, answers: Ints, labels: Ints) -> Mask:
+        return self.tree.holds(answers, labels)
+
+
+def with_tree(rule: AnyRule, tree: Tree | None) -> AnyRule:
+    """The rule with the groups of a tree, or without any for None; a multi-label rule has none."""
+    if not isinstance(rule, Rule):
+        return rule
+    values = {item.name: getattr(rule, item.name) for item in fields(Rule)}
+    return Rule(**values) if tree is None else TreeRule(**values, tree=tree)
 
 
 def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from learners.uncertainty.arrays import Floats, Ints
-from learners.uncertainty.scores.base import (
+from learners.rule.arrays import Floats, Ints
+from learners.rule.scores.base import (
     SCORES,
     Floats32,
     check_features,
     normalise,
     stored,
 )
-from learners.uncertainty.scores.mahalanobis import Mahalanobis, squares
+from learners.rule.scores.mahalanobis import Mahalanobis, squares
 
 
 @SCORES.add

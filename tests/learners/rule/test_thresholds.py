@@ -14,9 +14,9 @@ from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import fraction
 from learners.files.checked import jsonable
-from learners.uncertainty.arrays import Outputs, with_margin
-from learners.uncertainty.decision import Confidence
-from learners.uncertainty.thresholds import (
+from learners.rule.arrays import Outputs, with_margin
+from learners.rule.labels import fit_label_rule
+from learners.rule.thresholds import (
     Threshold,
     _joint_risk,
     aurc,
@@ -261,7 +261,7 @@ def test_every_target_counts_groups() -> None:
     logits = 4 * np.eye(2)[labels] + score[:, None] * [0.1, -0.1]
     settings = ConfidenceSettings(target_accuracy=0.9)
     for used_groups, messages in ((None, False), (groups, True)):
-        one = Confidence.fit_labels(
+        one = fit_label_rule(
             Outputs(logits, None, None, used_groups), np.eye(2)[labels], settings, ["a", "b"]
         )
-        assert [bool(cut.message) for cut in one.threshold_gate.labels] == [messages] * 2
+        assert [bool(cut.message) for cut in one.thresholds] == [messages] * 2

@@ -1,0 +1,158 @@
+"""The distance of an item to the training items, and whether it is too far from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from datasets.core.errors import SecondhandError, counted
+from learners.rule.arrays import Floats, Mask, Outputs, with_margin
+from learners.rule.scores.base import check_features
+from learners.rule.scores.combined import conformal_p
+from learners.rule.scores.knn import KNN
+from learners.rule.scores.mahalanobis import Mahalanobis
+from learners.rule.thresholds import check_alpha
+
+#: Cosine similarity from which two pictures are the same to the network (up to rounding), and as a distance.
+SAME = 0.9999
+SAME_DISTANCE = float(np.sqrt(2 - 2 * SAME))
+#: Fraction of known items that the distance may refuse.
+ALPHA = 0.05
+#: Note on a model that measures no distance.
+DISTANCE_OFF = (
+    "The model has no reference features, so distances are not measured. Files of unknown classes are "
+    "recognised by their logits only"
+)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Refuses items that are farther from the training items than a fraction 1 - ``alpha`` of known items.
+
+    Attributes
+    ----------
+    alpha : fraction of known items that the gate refuses.
+    knn : distance to the nearest training item; None if the gate is off.
+    calibration : [n], scores of the calibration items, ascending.
+    score : Mahalanobis distance to the nearest class, which changes least on data from another source. None for
+        multi-label models and training items without labels, where ``knn`` is used instead.
+    copy : Euclidean distance (features of length 1; `copy_distance`) within which an item counts as a copy of a
+        training item and gets p = 1. With fewer items than features the principal axes fit the training items
+        more closely than new files, so a copy could otherwise be refused.
+    """
+
+    alpha: float = 0.0
+    knn: KNN | None = None
+    calibration: Floats = field(default_factory=lambda: np.empty(0))
+    score: Mahalanobis | None = None
+    copy: float = 0.0
+
+    @classmethod
+    def fit(
+        cls, reference: Outputs, features: NDArray[np.float32], alpha: float
+    ) -> tuple[Distance, Mask, list[str]]:
+        """Fit to training items (``reference``) and calibration ``features`` [n, d].
+
+        Returns the gate, whether each calibration item passes it (bool [n]), and notes.
+        """
+        check_alpha(alpha)
+        knn, count, score, copy = KNN(), len(features), None, 0.0
+        knn.fit(reference.features, (), ())
+        near = knn.score(features, ()) if count else np.empty(0)
+        if reference.labels is not None:
+            score = Mahalanobis()
+            score.fit(reference.features, (), reference.labels)
+            copy = copy_distance(near, knn.apart(reference.labels), alpha)
+        away = score.score(features, ()) if score is not None and count else near
+        calibration = np.sort(with_margin(away))
+        # Each item is ranked within the calibration items, so the denominator is n and not n + 1.
+        passed = np.searchsorted(calibration, away, side="right") / max(count, 1) >= alpha
+        passed |= near >= -copy
+        notes = []
+        gate = cls(alpha, knn, calibration, score, copy)
+        if gate.too_few:
+            notes.append(
+                f"{counted(count, 'calibration item')} cannot set a limit for the distance; at least "
+                f"{gate.least} are needed. No file is refused as out of distribution"
+            )
+        return gate, passed, notes
+
+    @property
+    def least(self) -> int:
+        """Least number of calibration items with which a file can be refused, for an ``alpha`` above 0."""
+        return math.floor(1 / self.alpha)
+
+    @property
+    def too_few(self) -> bool:
+        """Whether no p-value can be below ``alpha``, because the calibration items are too few."""
+        return 0 < self.alpha <= 1 / (len(self.calibration) + 1)
+
+    @property
+    def reference(self) -> NDArray[np.float32] | None:
+        """Features of the training items, rows of length 1 [m, d]; None if the distance is off."""
+        return None if self.knn is None else self.knn.reference
+
+    @property
+    def mild(self) -> float:
+        """Largest refused fraction, relative to ``alpha``, at which accuracy estimates hold on data from another
+        source: 2 with the nearest item, 1 with the nearest class (docs/decisions.md).
+        """
+        return 2 if self.score is None else 1
+
+    def measure(
+        self, features: ArrayLike | None, n: int, paths: Sequence[str] | None, trained: bool
+    ) -> tuple[NDArray[np.float32] | None, Floats, dict[str, Floats]]:
+        """Checked ``features`` [n, d], p-values [n] in (0, 1] (1 for training items), and the ``knn`` score by name.
+
+        None, NaN and an empty dict if the distance is off.
+
+        Raises
+        ------
+        SecondhandError : the distance is on and ``features`` are None, of another shape, or not finite.
+        """
+        if self.knn is None:
+            return None, np.full(n, np.nan), {}
+        if features is None:
+            raise SecondhandError(
+                "the model measures distances, but there are logits without features: give both"
+            )
+        x = check_features(features, n, paths=paths)
+        near = self.knn.score(x, ())
+        return x, np.ones(n) if trained else self.p(x, near), {KNN.name: near}
+
+    def p(self, features: NDArray[np.float32], near: Floats) -> Floats:
+        """`conformal_p` [n] of items; ``near`` [n] are their `KNN` scores."""
+        away = near if self.score is None else self.score.score(features, ())
+        return np.where(near >= -self.copy, 1.0, conformal_p(self.calibration, away))
+
+    def refuses(self, p: ArrayLike) -> Mask:
+        """Whether items of these p-values [n] are out of distribution, bool [n]; never where they are NaN."""
+        return np.asarray(np.asarray(p, np.float64) < self.alpha)
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Arrays for `safetensors`; ``distance.reference`` is float32 [m, d]. Empty if the distance is off."""
+        if self.knn is None:
+            return {}
+        values: dict[str, NDArray[np.generic]] = {"reference": self.knn.reference}
+        if self.score is None:
+            values["calibration"] = self.calibration
+        else:
+            copy = np.array([self.copy])
+            values |= {"of_class": self.calibration, "copy": copy, **self.score.arrays()}
+        return {f"distance.{name}": value for name, value in values.items()}
+
+
+def copy_distance(near: Floats, apart: Floats, alpha: float) -> float:
+    """Largest distance at which an item counts as a copy of a training item (features of length 1).
+
+    It is the smaller of two ``alpha`` quantiles: of the distances between calibration items and their nearest
+    training item (``near`` [n]), and of those between training items and the nearest one of another class
+    (``apart`` [m]). Both are scores of `KNN`. It is at least `SAME_DISTANCE`, which covers rounding. The second
+    quantile keeps most items of unknown classes from counting as copies.
+    """
+    limits = [float(-np.quantile(scores, 1 - alpha)) for scores in (near, apart) if len(scores)]
+    return max(SAME_DISTANCE, min(limits, default=0.0))

@@ -1,0 +1,208 @@
+"""The rule of a multi-label model, in which each label is present or absent by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from datasets.core.errors import SecondhandError
+from learners.rule.arrays import Floats, Groups, Mask, Outputs, check_logits
+from learners.rule.base import AnyRule
+from learners.rule.calibrators import Platt
+from learners.rule.decisions import NO_CLASS, Decisions
+from learners.rule.distance import ALPHA, Distance
+from learners.rule.reasons import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION
+from learners.rule.scores.base import Floats32, check_features
+from learners.rule.thresholds import Threshold, check_threshold, threshold_for_accuracy
+
+if TYPE_CHECKING:
+    from learners.cli.settings import ConfidenceSettings
+
+#: Probability from which a label is more likely present than absent.
+LIKELY = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelRule(AnyRule):
+    """Assigns the labels that reach their ``thresholds`` [classes], unless the item is out of distribution.
+
+    Without any the item is unknown: as background if no label is likely, else as ambiguous.
+    """
+
+    calibrator: Platt
+    thresholds: tuple[Threshold, ...]
+    exclusive = False
+    by_best = False
+
+    @property
+    def lowest(self) -> float:
+        """The lowest threshold."""
+        return min(threshold.value for threshold in self.thresholds)
+
+    def again(self, decisions: Decisions) -> Decisions:
+        least = np.array([threshold.value for threshold in self.thresholds])
+        reached = decisions.probabilities >= least
+        if self.possible is not None:
+            reached &= self.possible
+        none = np.asarray(~reached.any(axis=1))
+        decided = decisions.refused(
+            [
+                (OUT_OF_DISTRIBUTION, self.distance.refuses(decisions.distance_p)),
+                (BACKGROUND, np.asarray(none & (decisions.probability < LIKELY))),
+                (AMBIGUOUS, none),
+            ]
+        )
+        predicted = reached & (decided.label != NO_CLASS)[:, None]
+        likeliest = np.where(predicted, decided.probabilities, -1.0).argmax(axis=1)
+        label = np.where(decided.label == NO_CLASS, NO_CLASS, likeliest)
+        return replace(decided, label=label, predicted=predicted)
+
+    def but(
+        self,
+        *,
+        threshold: float | Sequence[float | None] | None = None,
+        keep_known: float | None = None,
+        score: str | None = None,
+        classes: Sequence[bool] | None = None,
+    ) -> Self:
+        if keep_known is not None:
+            raise SecondhandError(
+                f"--keep-known {keep_known:g}: a multi-label model has no score that refuses files. Use --threshold"
+            )
+        if score is not None:
+            raise SecondhandError(
+                f"--score {score}: a multi-label model ranks files by their probabilities; leave --score out"
+            )
+        thresholds = self.thresholds
+        if threshold is not None:
+            each = threshold if isinstance(threshold, Sequence) else [threshold] * self.classes
+            thresholds = tuple(
+                old if value is None else Threshold(check_threshold(value), np.nan, np.nan)
+                for value, old in zip(each, thresholds, strict=True)
+            )
+        possible = self.possible if classes is None else np.array(classes)
+        return replace(self, thresholds=thresholds, possible=possible)
+
+    def for_programs(self) -> dict[str, Any]:
+        numbers = zip(
+            self.calibrator.scale.tolist(),
+            self.calibrator.shift.tolist(),
+            self.thresholds,
+            strict=True,
+        )
+        return {
+            "temperature": 1.0,
+            "threshold": self.lowest,
+            "threshold_on": "probability",
+            "floors": {},
+            "labels": [
+                {"scale": scale, "shift": shift, "threshold": threshold.value}
+                for scale, shift, threshold in numbers
+            ],
+        }
+
+    def _known(
+        self, z: Floats, x: Floats32 | None, probability: Floats, scores: Mapping[str, Floats]
+    ) -> Floats:
+        return probability
+
+
+def fit_label_rule(
+    calibration: Outputs,
+    targets: Floats,
+    settings: ConfidenceSettings,
+    names: Sequence[str],
+    *,
+    alpha: float = ALPHA,
+    reference: Outputs | None = None,
+    paths: Sequence[str] | None = None,
+) -> LabelRule:
+    """Fit to calibration items, which nothing else uses.
+
+    Parameters
+    ----------
+    calibration : outputs of the calibration items with raw logits.
+    targets : [n, classes] of the calibration items: 1 present, 0 absent, NaN unknown.
+    settings : ``threshold`` of each label, or ``target_accuracy``, the precision guaranteed for each label
+        (`thresholds_by_label`).
+    names : class names, for ``notes``.
+    alpha : fraction of known items that the distance to the nearest training item may refuse.
+    reference : outputs of the training items. With None the distance is off.
+    """
+    z = check_logits(calibration.logits, paths=paths)
+    known, present = ~np.isnan(targets), targets == 1
+    distance, passed, notes = Distance(), np.ones(len(z), bool), list[str]()
+    if reference is not None:
+        x = check_features(calibration.features, paths=paths)
+        distance, passed, notes = Distance.fit(replace(reference, labels=None), x, alpha)
+    calibrator, messages = Platt.fit(z, known, present)
+    # Items that the distance refuses get no label.
+    p = np.where(passed[:, None], calibrator.probabilities(calibrator.scaled(z)), 0.0)
+    thresholds = thresholds_by_label(p, known, present, messages, settings, calibration.groups)
+    notes += [
+        f"{name}: {threshold.message}"
+        for name, threshold in zip(names, thresholds, strict=True)
+        if threshold.message
+    ]
+    return LabelRule(
+        classes=len(names),
+        calibrator=calibrator,
+        distance=distance,
+        thresholds=tuple(thresholds),
+        notes=tuple(notes),
+    )
+
+
+def thresholds_by_label(
+    p: Floats,
+    known: Mask,
+    present: Mask,
+    messages: Sequence[str],
+    settings: ConfidenceSettings,
+    groups: Groups = None,
+) -> list[Threshold]:
+    """Threshold of each label of a multi-label model.
+
+    Without a target accuracy every label has the threshold of the settings. With one, each label has the lowest
+    threshold that guarantees this precision for 95 % of draws of the calibration items (`threshold_for_accuracy`, on
+    the items where its probability is at least `LIKELY`). If there are too few items for that, the threshold is the
+    larger of the threshold of the settings and the target.
+
+    Parameters
+    ----------
+    p : calibrated probabilities [n, classes], 0 for refused items.
+    known, present : bool [n, classes], whether the label of an item is known, and whether the item has it.
+    messages : on the calibration of each label; put before the messages on its threshold.
+    groups : [n] group numbers; None if items are independent.
+    """
+    default, target = check_threshold(settings.threshold), settings.target_accuracy
+    most = int((known & (p >= LIKELY)).sum(axis=0).max())
+    thresholds = []
+    for k, message in enumerate(messages):
+        rows = known[:, k]
+        probability, right = p[rows, k], present[rows, k]
+        value, low, missed = default, np.nan, ""
+        if target is not None:
+            likely = probability >= LIKELY
+            together = None if groups is None else groups[rows][likely]
+            fitted = threshold_for_accuracy(
+                probability[likely], right[likely], target, at_least=most, groups=together
+            )
+            value, low = fitted.value, fitted.accuracy_low
+            if fitted.message:
+                value = max(default, target)
+                why = fitted.message.replace("an accuracy", "a precision")
+                missed = (
+                    f"{why.replace('accuracy', 'precision')}. The label is assigned from a probability of "
+                    f"{value:.4g} on, without a guarantee. Add calibration files or lower --target-accuracy"
+                )
+        told = ". ".join(filter(None, (message, missed)))
+        aim = np.nan if target is None else target
+        threshold = Threshold.on(
+            value, probability >= value, right, accuracy_low=low, message=told, target=aim
+        )
+        thresholds.append(threshold)
+    return thresholds
