@@ -85,7 +85,9 @@ class Reliability:
     @property
     def error(self) -> float:
         """Expected calibration error: mean over items of |mean confidence - accuracy| of their bin."""
-        return float((self.count * np.abs(self.confidence - self.accuracy)).sum() / self.count.sum())
+        return float(
+            (self.count * np.abs(self.confidence - self.accuracy)).sum() / self.count.sum()
+        )
 
 
 def reliability(

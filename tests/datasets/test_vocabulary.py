@@ -75,9 +75,7 @@ FEATURES = {
             "learners/calls/megadetector.py": "the JSON names the events",
             "learners/calls/pictures.py": "events by time",
             "learners/cli/settings.py": "its flag",
-            "learners/evaluation/held_out.py": "columns of the predictions of a run",
             "learners/outputs/camtrap_dp.py": "a table of the format",
-            "learners/tasks/single.py": "hands the clock to the calibration",
         },
     ),
     "embeddings of another network": Vocabulary(
