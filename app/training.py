@@ -17,12 +17,13 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
 
-from datasets.core.errors import SecondhandError
+from datasets.core.checked import read_file
+from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.program import installed_commands
 from learners.cli.live import duration
@@ -36,6 +37,15 @@ CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "best": ("15 epochs with averaged weights: three times as long as usual", ("--preset", "best")),
 }
 State = Literal["none", "running", "stopping", "finished", "stopped", "failed"]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process that was started: the run folder, the words of its command, and whether it was asked to stop."""
+
+    folder: str
+    words: list[str]
+    stopping: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,9 +155,8 @@ class Training:
                     else f"--train {self.root}: no locks on this disk ({error.strerror}). Name a folder on another"
                 ) from None
             command = [sys.executable, *installed_commands("-m learners.finetune").split(), *words]
-            state = {"folder": str(run), "words": [*words]}
             try:
-                write_beside(self._state, json.dumps(state).encode())
+                self._write(Started(str(run), [*words]))
                 with open(self._output, "wb") as log, open(self._result, "wb") as result:
                     self._process = subprocess.Popen(
                         command,
@@ -175,12 +184,11 @@ class Training:
     def cancel(self) -> None:
         """Send Ctrl-C to the process once, which then completes the best model so far."""
         with self._alone:
-            state = self._read_state()
-            pid = self._lock.read_bytes()
-            if self._is_running() and pid.isdigit() and not state.get("stopping"):
+            started, pid = self._started(), self._lock.read_bytes()
+            if started and not started.stopping and self._is_running() and pid.isdigit():
                 # On a full disk only the page's words stay those of a training that runs on.
                 with suppress(OSError):
-                    write_beside(self._state, json.dumps(state | {"stopping": True}).encode())
+                    self._write(replace(started, stopping=True))
                 os.kill(int(pid), signal.SIGINT)
 
     def status(self) -> Status:
@@ -189,13 +197,13 @@ class Training:
             self._process.poll()  # takes the ended process from the system's table
         with self._alone:
             runs = self._is_running()
-            state = self._read_state()
-        if not state:
+            started = self._started()
+        if started is None:
             return Status()
-        folder = Path(state["folder"])
+        folder = Path(started.folder)
         known: dict[str, Any] = {
             "folder": folder,
-            "command": shown_command(state["words"]),
+            "command": shown_command(started.words),
             "history": tuple(_rows(folder / "history.csv")),
             "epochs": _epochs(folder / "config.yaml"),
             "result": _text(self._result),
@@ -203,7 +211,7 @@ class Training:
         model = folder / "model"
         if runs:
             step = _last_message(folder / "log.txt") or "Starting …"
-            if state.get("stopping"):
+            if started.stopping:
                 return Status("stopping", step=step, **known)
             between = step.startswith("Epoch")  # before and after them the time is not theirs
             left = _time_left(folder / "history.csv", known["history"], known["epochs"])
@@ -211,17 +219,17 @@ class Training:
         known["model"] = model if (model / "config.json").is_file() else None
         if is_finished(folder):
             return Status("finished", **known)
-        error = _error(_text(self._output))
-        if has_progress(folder):
-            return Status("stopped", step="" if state.get("stopping") else error, **known)
-        return Status("failed", step="" if state.get("stopping") else error, **known)
+        error = "" if started.stopping else _error(_text(self._output))
+        return Status("stopped" if has_progress(folder) else "failed", step=error, **known)
 
-    def _read_state(self) -> dict[str, Any]:
+    def _started(self) -> Started | None:
         try:
-            state = json.loads(self._state.read_bytes())
-            return state if isinstance(state["folder"], str) and state["words"] else {}
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}
+            return read_file(Started, self._state)
+        except (BadFile, OSError):
+            return None
+
+    def _write(self, started: Started) -> None:
+        write_beside(self._state, json.dumps(asdict(started)).encode())
 
     def _is_running(self) -> bool:
         with open(self._lock, "rb") as lock:

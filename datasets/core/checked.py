@@ -106,8 +106,8 @@ def _with_all_keys(values: Any, info: Type, name: str) -> Any:
 
 
 def _value_at(values: Any, place: str) -> Any:
-    """The value that ".key[0]" names; of a dictionary's value, which has no name, the dictionary."""
-    for key, number in re.findall(r"\.(\w+)|\[(\d+)\]", place):
+    """The value that ".key[0]" names; of what is in the values of a dictionary, which are "[...]", the dictionary."""
+    for key, number in re.findall(r"\.(\w+)|\[(\d+)\]", place.partition("[...]")[0]):
         values = values[key] if key else values[int(number)]
     return values
 

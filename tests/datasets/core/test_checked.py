@@ -28,7 +28,7 @@ class Point:
 class Curve:
     points: list[Point]
     best: Point | None = None
-    floors: dict[str, Share] = field(default_factory=dict)
+    floors: dict[str, list[Share]] = field(default_factory=dict)
     range: tuple[Share, Share] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
@@ -75,7 +75,8 @@ def test_what_may_be_none_may_be_missing() -> None:
         ({"best": [0.5]}, r"curve.best=\[0.5\]"),
         ({"points": [point(), point(at=-1)]}, r"curve.points\[1\].at=-1"),
         ({"points": [point(), {"at": 1}]}, r"curve.points\[1\].right is missing"),
-        ({"floors": {"a": 0.5, "b": 1.5}}, r"curve.floors\[...\]={'a': 0.5, 'b': 1.5}"),
+        ({"floors": {"a": [], "b": 1.5}}, r"curve.floors\[...\]={'a': \[\], 'b': 1.5}"),
+        ({"floors": {"a": [0.5, None]}}, r"curve.floors\[...\]\[1\]={'a': \[0.5, None\]}"),
         ({"range": [0, 1, 1]}, r"curve.range=\[0, 1, 1\]"),
         ({"range": [1, 0]}, r"range=\(1.0, 0.0\)"),
     ],
