@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from datasets.kinds.base import KINDS
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.inference.predictions import decided_again
 from learners.rule.labels import LabelRule
 from learners.rule.rule import PROBABILITY, Rule

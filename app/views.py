@@ -20,7 +20,7 @@ from datasets.core.cells import csv_bytes, write_rows
 from datasets.core.errors import counted
 from datasets.items.labels import names_of
 from learners.events.merging import Events
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.inference.predictions import FIELDS, cell
 from learners.rule.reasons import Why
 from learners.rule.rule import PROBABILITY

@@ -164,7 +164,7 @@ def _write(settings: Any, chosen: Mapping[str, Any]) -> None:
 
 def _metrics(metrics: Mapping[str, Any], table: OperatingPoints | None) -> dict[str, Any]:
     """The metrics of a copy: those that hold under every rule, and those of its operating point, if it is stored."""
-    from learners.files.checked import jsonable
+    from learners.files.jsonable import jsonable
 
     kept: dict[str, Any] = {n: value for n, value in metrics.items() if n.endswith(LASTING)}
     if table is None:

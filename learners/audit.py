@@ -221,7 +221,7 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
 
     import numpy as np
 
-    from learners.files.checked import jsonable
+    from learners.files.jsonable import jsonable
     from learners.inference.predictions import stack_outputs
     from learners.inference.predictor import Predictor
     from learners.model.bundle import load_bundle, save_with_rule

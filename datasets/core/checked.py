@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from msgspec import Meta, ValidationError, convert
 from msgspec.inspect import DataclassType, ListType, Type, UnionType, VarTupleType, type_info
@@ -17,6 +17,10 @@ from msgspec.inspect import DataclassType, ListType, Type, UnionType, VarTupleTy
 from datasets.core.errors import BadFile, SecondhandError, one_line, quoted
 
 T = TypeVar("T")
+
+#: Common ranges.
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 REMEDY = "Copy the folder again"
 #: How msgspec ends a message with the place of the value, and says that a text is none of `one_of`.

@@ -10,7 +10,7 @@ from pathlib import Path
 from datasets.core.cells import check_not_spreadsheet, csv_bytes, write_rows
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.files.lock import check_replaceable
 from learners.inference.predictions import cell
 from learners.inference.predictor import Predictor

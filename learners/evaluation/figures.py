@@ -27,7 +27,7 @@ from learners.evaluation.calibration_metrics import (
     units_of,
 )
 from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation, is_correct
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.model.bundle import Bundle
 from learners.rule.arrays import Floats, Ints, Mask, softmax
 from learners.rule.rule import KEPT, PROBABILITY, Rule

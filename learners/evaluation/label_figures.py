@@ -11,7 +11,7 @@ from datasets.items.labels import targets_of
 from learners.evaluation.calibration_metrics import binned, fraction, named_limits, units_of
 from learners.evaluation.figures import MAX_POINTS, best_split, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.model.bundle import Bundle
 from learners.rule.arrays import Floats, Groups, Ints, Mask
 from learners.rule.labels import LabelRule

@@ -40,13 +40,12 @@ def operating_points(
         _, low, high = fraction(right, units, answered)
         points.append(
             OperatingPoint(
-                chosen.get("keep_known", np.nan),
-                chosen.get("threshold", np.nan),
-                int(answered.sum()),
-                int(right[answered].sum()),
-                low,
-                high,
-                int((accepted & unknown).sum()),
+                **chosen,
+                answered=int(answered.sum()),
+                right=int(right[answered].sum()),
+                low=low,
+                high=high,
+                unknown=int((accepted & unknown).sum()),
             )
         )
     # With few calibration items several fractions have the same floors: the usual one stands for them.

@@ -22,7 +22,7 @@ from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.held_out import Evaluation
 from learners.events.counts import events_of, joined, matches, rate_limits
 from learners.events.sentences import held_out_sentences
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 

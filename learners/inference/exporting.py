@@ -75,7 +75,7 @@ class ExportedModel(nn.Module):
         self.exclusive = bundle.rule.exclusive
         if isinstance(calibrator, Platt):
             for name in ("scale", "shift"):
-                numbers = torch.tensor(getattr(calibrator, name).tolist())
+                numbers = torch.tensor(getattr(calibrator, name))
                 self.register_buffer(name, numbers)
         self.temperature = calibrator.temperature.value
         self.background = calibrator.background

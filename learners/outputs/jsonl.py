@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TextIO
 
 from datasets.core.part import Part
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.inference.predictions import NAN, Prediction
 from learners.outputs.base import OUTPUTS, Output, as_text
 from learners.predictions.rows import RowSettings

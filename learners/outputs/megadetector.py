@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.core.files import write_beside
 from datasets.items.labels import UNKNOWN
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output
 from learners.predictions.rows import Feature, RowSettings

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.program import program_version
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.model.bundle import model_digest
 from learners.rule.stored import to_json
 

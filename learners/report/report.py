@@ -19,7 +19,7 @@ from datasets.items import describe
 from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.files.names import (
     PathShortener,
     data_name,

@@ -6,15 +6,15 @@ a multi-label model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import ArrayLike, NDArray
 
-from datasets.core.errors import SecondhandError
-from learners.files.checked import jsonable, ranged, read_as
+from datasets.core.checked import Count
 from learners.rule.arrays import (
     Floats,
     Groups,
@@ -43,6 +43,9 @@ ENOUGH_OF_A_LABEL = 10
 PULL = 10.0
 #: Ranges of the scale and the shift.
 SCALES, SHIFTS = (1e-3, 1e3), (-1e3, 1e3)
+Degree = Annotated[float, Meta(ge=TEMPERATURES[0], le=TEMPERATURES[1])]
+Scale = Annotated[float, Meta(ge=SCALES[0], le=SCALES[1])]
+Shift = Annotated[float, Meta(ge=SHIFTS[0], le=SHIFTS[1])]
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,10 @@ class Temperature:
     why the value is unreliable.
     """
 
-    value: float = ranged(*TEMPERATURES)
-    low: float = ranged(*TEMPERATURES)
-    high: float = ranged(*TEMPERATURES)
-    n: int = ranged(0, 2**53)
+    value: Degree
+    low: Degree
+    high: Degree
+    n: Count
     message: str = ""
 
     @property
@@ -281,20 +284,17 @@ class TemperatureScaling:
         remaining = np.where(possible, probabilities, 0.0)
         return remaining / np.maximum(1 - others, np.finfo(np.float64).tiny)[:, None], others
 
-    def to_dict(self) -> dict[str, object]:
-        return {"temperature": jsonable(self.temperature), "background": self.background}
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Platt:
     """Calibrator of a multi-label model: sigmoid(``scale`` * logit + ``shift``) for each label (Platt 1999).
 
     ``scale`` and ``shift`` are [classes]; ``items`` is the number of calibration items.
     """
 
-    scale: Floats
-    shift: Floats
-    items: int = 0
+    scale: tuple[Scale, ...]
+    shift: tuple[Shift, ...]
+    items: Count = 0
     background: ClassVar[bool] = False
     exclusive: ClassVar[bool] = False
 
@@ -325,7 +325,8 @@ class Platt:
                 scales[k] = np.clip(factor * scale, *SCALES)
                 shifts[k] = np.clip(factor * shift + offset, *SHIFTS)
             messages.append(message)
-        return cls(scales, shifts, int(known.sum(axis=0).max())), messages
+        count = int(known.sum(axis=0).max())
+        return cls(tuple(scales.tolist()), tuple(shifts.tolist()), count), messages
 
     @property
     def temperature(self) -> Temperature:
@@ -348,38 +349,6 @@ class Platt:
         Labels do not compete, so excluded labels take no probability from the others.
         """
         return np.where(possible, self.probabilities(scaled), 0.0), np.zeros(len(scaled))
-
-    def to_dict(self) -> dict[str, object]:
-        return {"scale": jsonable(self.scale), "shift": jsonable(self.shift), "items": self.items}
-
-
-def read_calibrator(values: object, classes: int) -> TemperatureScaling | Platt:
-    """The calibrator from the JSON of ``to_dict``. Raises SecondhandError naming an invalid key."""
-    name = "confidence.calibrator"
-    if not (isinstance(values, Mapping) and "scale" in values):
-        read = read_as(_StoredTemperature, values, name)
-        fitted = read_as(Temperature, read.temperature, f"{name}.temperature")
-        return TemperatureScaling(fitted, read.background)
-    labels = read_as(_StoredPlatt, values, name)
-    if not len(labels.scale) == len(labels.shift) == classes:
-        raise SecondhandError(
-            f"{name}: {len(labels.scale)} values of scale and {len(labels.shift)} of shift, but the model has "
-            f"{classes} classes. Train the model again"
-        )
-    return Platt(np.array(labels.scale), np.array(labels.shift), labels.items)
-
-
-@dataclass(frozen=True)
-class _StoredTemperature:
-    temperature: object
-    background: bool
-
-
-@dataclass(frozen=True)
-class _StoredPlatt:
-    scale: list[float] = ranged(*SCALES)
-    shift: list[float] = ranged(*SHIFTS)
-    items: int = ranged(0, 2**53)
 
 
 def fit_platt(logits: Floats, present: NDArray[np.bool_]) -> tuple[float, float]:

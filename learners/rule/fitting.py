@@ -44,7 +44,7 @@ def uncalibrated(classes: int, *, multi_label: bool = False) -> AnyRule:
     threshold = Threshold(ConfidenceSettings().threshold, np.nan, np.nan)
     return LabelRule(
         classes=classes,
-        calibrator=Platt(np.ones(classes), np.zeros(classes)),
+        calibrator=Platt((1.0,) * classes, (0.0,) * classes),
         distance=Distance(),
         thresholds=(threshold,) * classes,
     )

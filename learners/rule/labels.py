@@ -87,12 +87,7 @@ class LabelRule(AnyRule):
         return replace(self, thresholds=thresholds, possible=possible)
 
     def for_programs(self) -> dict[str, Any]:
-        numbers = zip(
-            self.calibrator.scale.tolist(),
-            self.calibrator.shift.tolist(),
-            self.thresholds,
-            strict=True,
-        )
+        numbers = zip(self.calibrator.scale, self.calibrator.shift, self.thresholds, strict=True)
         return {
             "temperature": 1.0,
             "threshold": self.lowest,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from datasets.core.checked import Count, Share, read_as
 from datasets.core.errors import SecondhandError
-from learners.files.checked import ranged, read_as
 from learners.rule.rule import Rule
 
-_COUNT = (0, 2**53)
 #: Fractions of known items that the score lets pass, at the model's threshold.
 KEEP_KNOWN = tuple(percent / 100 for percent in range(50, 101, 5))
 #: Thresholds on the probability, without a condition on the score.
@@ -19,7 +19,7 @@ THRESHOLDS: tuple[float, ...] = (0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.0)
 ACCURATE = 0.95
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OperatingPoint:
     """A rule, and its effect on held-out items.
 
@@ -32,13 +32,13 @@ class OperatingPoint:
     unknown : items of unknown classes that are answered.
     """
 
-    keep_known: float = ranged(0, 1, none=True)
-    threshold: float = ranged(0, 1, none=True)
-    answered: int = ranged(*_COUNT)
-    right: int = ranged(*_COUNT)
-    low: float = ranged(0, 1)
-    high: float = ranged(0, 1)
-    unknown: int = ranged(*_COUNT)
+    keep_known: Share = math.nan
+    threshold: Share = math.nan
+    answered: Count
+    right: Count
+    low: Share
+    high: Share
+    unknown: Count
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -73,25 +73,22 @@ class OperatingPoints:
     """
 
     split: str
-    items: int
-    unknown_items: int
-    default: int
+    items: Count
+    unknown_items: Count
+    default: Count
     points: tuple[OperatingPoint, ...]
+
+    def __post_init__(self) -> None:
+        if not self.default < len(self.points):
+            raise SecondhandError(
+                f"metrics.operating_points.default is {self.default}: there are {len(self.points)} points"
+            )
 
     @classmethod
     def of(cls, metrics: Mapping[str, Any]) -> OperatingPoints | None:
         """Those in the metrics of a model, checked, as the folder may come from anyone; None without any."""
-        name = "metrics.operating_points"
-        if metrics.get("operating_points") is None:
-            return None
-        stored = read_as(_StoredPoints, metrics["operating_points"], name)
-        rows = stored.points if isinstance(stored.points, list) else []
-        points = tuple(read_as(OperatingPoint, row, f"{name}.points") for row in rows)
-        if not stored.default < len(points):
-            raise SecondhandError(
-                f"{name}.default is {stored.default}: there are {len(points)} points"
-            )
-        return cls(stored.split, stored.items, stored.unknown_items, stored.default, points)
+        stored = metrics.get("operating_points")
+        return None if stored is None else read_as(cls, stored, "metrics.operating_points")
 
     @property
     def own(self) -> OperatingPoint:
@@ -128,17 +125,6 @@ class OperatingPoints:
         if self.unknown_items:
             text += f"; {point.unknown} of {self.unknown_items} files of unknown classes"
         return f"{text}."
-
-
-@dataclass(frozen=True, kw_only=True)
-class _StoredPoints:
-    """The table as config.json stores it."""
-
-    split: str
-    items: int = ranged(*_COUNT)
-    unknown_items: int = ranged(*_COUNT)
-    default: int = ranged(*_COUNT)
-    points: object
 
 
 def alternatives(rule: Rule) -> list[dict[str, Any]]:

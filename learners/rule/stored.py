@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import ArrayLike, NDArray
 
+from datasets.core.checked import REMEDY, read_as
 from datasets.core.errors import SecondhandError, quoted
-from learners.files.checked import jsonable, ranged, read_as
+from learners.files.jsonable import jsonable
 from learners.rule.base import AnyRule
-from learners.rule.calibrators import Platt, read_calibrator
+from learners.rule.calibrators import Platt, TemperatureScaling
 from learners.rule.distance import DISTANCE_OFF, Distance
 from learners.rule.labels import LabelRule
 from learners.rule.rule import KEPT, PROBABILITY, Floor, Rule
@@ -20,18 +23,73 @@ from learners.rule.scores.base import SCORES, check_sorted, restore_score
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.mahalanobis import Mahalanobis
 from learners.rule.scores.msp import MSP
-from learners.rule.thresholds import Threshold, check_alpha
+from learners.rule.thresholds import Threshold
 
 Arrays = Mapping[str, ArrayLike]
 #: Name of the calibration items' scores in reference.safetensors.
 _CALIBRATION = "known.calibration"
 
 
+#: Whole numbers of JSON have no limit.
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+ByPercent = Annotated[list[Finite], Meta(min_length=len(KEPT), max_length=len(KEPT))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistanceJson:
+    alpha: Annotated[float, Meta(ge=0, lt=1)]
+    on: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloorJson:
+    """A score of this program has no package, and the model of a site no floors by kept fraction."""
+
+    name: str
+    floors: dict[str, Finite]
+    by_kept: dict[str, ByPercent] | None = None
+    package: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdJson:
+    on: str
+    overall: Threshold
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelsJson:
+    labels: tuple[Threshold, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyRuleJson:
+    """What ``config.json`` has of every rule under ``confidence``."""
+
+    classes: Annotated[int, Meta(ge=2, le=1_000_000)]
+    distance: DistanceJson
+    score: FloorJson
+    events: Threshold | None = None
+    notes: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleJson(AnyRuleJson):
+    calibrator: TemperatureScaling
+    threshold: ThresholdJson
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelRuleJson(AnyRuleJson):
+    calibrator: Platt
+    threshold: LabelsJson
+
+
 def to_json(rule: AnyRule) -> dict[str, object]:
     """A rule as JSON; `arrays_of` has its large parts. Neither has the classes that may be predicted."""
     values: dict[str, object] = {
         "classes": rule.classes,
-        "calibrator": rule.calibrator.to_dict(),
+        "calibrator": jsonable(rule.calibrator),
         "distance": {"alpha": rule.distance.alpha, "on": rule.distance.knn is not None},
         "threshold": threshold_json(rule),
         "score": {"name": MSP.name, "floors": {}},
@@ -75,7 +133,7 @@ def arrays_of(rule: AnyRule) -> dict[str, NDArray[np.generic]]:
     return out | distance.arrays()
 
 
-def read_rule(settings: object, arrays: Arrays | None = None) -> AnyRule:
+def read_rule(settings: Mapping[str, Any], arrays: Arrays | None = None) -> AnyRule:
     """The rule of `to_json` and `arrays_of`; the values are checked, as the files may come from anyone.
 
     Without the arrays the distance is off and msp replaces a score that needs them; the ``notes`` say so.
@@ -85,24 +143,20 @@ def read_rule(settings: object, arrays: Arrays | None = None) -> AnyRule:
     SecondhandError : a key is missing, unknown, out of range or not finite (naming it), or the threshold is on
         a score whose arrays are missing.
     """
-    arrays = arrays or {}
-    read = read_as(_StoredRule, settings, "confidence")
-    calibrator = read_calibrator(read.calibrator, read.classes)
-    floor = _read_floor(read.score)
-    events = None
-    if read.events is not None:
-        events = Threshold.from_dict(read.events, "confidence.events", low=0, high=1)
-    distance, notes = _read_distance(read.distance, arrays)
-    notes = [*read.notes, *notes]
-    if isinstance(calibrator, Platt):
-        return LabelRule(
-            classes=read.classes,
-            calibrator=calibrator,
-            distance=distance,
-            thresholds=_read_labels(read.threshold, read.classes),
-            notes=tuple(notes),
+    calibrator, arrays = settings.get("calibrator"), arrays or {}
+    if isinstance(calibrator, Mapping) and "scale" in calibrator:
+        return _read_label_rule(read_as(LabelRuleJson, settings, "confidence"), arrays)
+    read = read_as(RuleJson, settings, "confidence")
+    floor, threshold, on = _read_floor(read.score), read.threshold.overall, read.threshold.on
+    if on not in (PROBABILITY, floor.score.name):
+        raise SecondhandError(
+            f"confidence.threshold.on={quoted(on)} (expected probability or {floor.score.name}). {REMEDY}"
         )
-    threshold, on = _read_threshold(read.threshold, floor.score.name)
+    if on == PROBABILITY:
+        _check_probability(threshold, "threshold.overall")
+    if read.events is not None:
+        _check_probability(read.events, "events")
+    distance, notes = _read_distance(read.distance, arrays)
     if distance.knn is None and floor.score.needs_features:
         if on != PROBABILITY:
             raise SecondhandError(
@@ -115,31 +169,46 @@ def read_rule(settings: object, arrays: Arrays | None = None) -> AnyRule:
     calibration = check_sorted(arrays.get(_CALIBRATION, ()), _CALIBRATION)
     return Rule(
         classes=read.classes,
-        calibrator=calibrator,
+        calibrator=read.calibrator,
         distance=distance,
         threshold=threshold,
         on=on,
         floor=replace(floor, calibration=calibration),
-        events=events,
-        notes=tuple(notes),
+        events=read.events,
+        notes=(*read.notes, *notes),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _StoredRule:
-    classes: int = ranged(2, 1_000_000)
-    calibrator: object
-    distance: object
-    threshold: object
-    score: object
-    events: object = None
-    notes: list[str]
+def _read_label_rule(read: LabelRuleJson, arrays: Arrays) -> LabelRule:
+    calibrator, labels = read.calibrator, read.threshold.labels
+    lengths = len(calibrator.scale), len(calibrator.shift), len(labels)
+    if {*lengths} != {read.classes}:
+        raise SecondhandError(
+            "confidence.calibrator and confidence.threshold.labels: {} values of scale, {} of shift and {} thresholds, "
+            "but the model has {} classes. {}".format(*lengths, read.classes, REMEDY)
+        )
+    for number, threshold in enumerate(labels):
+        _check_probability(threshold, f"threshold.labels[{number}]")
+    distance, notes = _read_distance(read.distance, arrays)
+    return LabelRule(
+        classes=read.classes,
+        calibrator=calibrator,
+        distance=distance,
+        thresholds=labels,
+        notes=(*read.notes, *notes),
+    )
 
 
-def _read_distance(settings: object, arrays: Arrays) -> tuple[Distance, list[str]]:
+def _check_probability(threshold: Threshold, name: str) -> None:
+    """Raise SecondhandError unless it is a threshold on the probability."""
+    if not 0 <= threshold.value <= 1:
+        raise SecondhandError(
+            f"confidence.{name}.value={threshold.value} (expected 0 to 1). {REMEDY}"
+        )
+
+
+def _read_distance(read: DistanceJson, arrays: Arrays) -> tuple[Distance, list[str]]:
     """The distance; off, with a note, where the arrays are missing."""
-    read = read_as(_StoredDistance, settings, "confidence.distance")
-    check_alpha(read.alpha)
     if "distance.reference" not in arrays:
         off = [DISTANCE_OFF] if read.on else []
         return Distance(read.alpha), off
@@ -166,63 +235,8 @@ def _read_distance(settings: object, arrays: Arrays) -> tuple[Distance, list[str
     return Distance(read.alpha, knn, known, score, float(copy[0])), []
 
 
-@dataclass(frozen=True, kw_only=True)
-class _StoredDistance:
-    alpha: float = ranged(0, 1)
-    on: bool
-
-
-def _read_threshold(values: object, score: str) -> tuple[Threshold, str]:
-    """The threshold, and what it is on; ``score`` is the name of the model's score."""
-    read = read_as(_StoredThreshold, values, "confidence.threshold")
-    if read.on not in (PROBABILITY, score):
-        raise SecondhandError(
-            f"confidence.threshold.on is {quoted(read.on)}: expected probability or {score}"
-        )
-    low, high = (0.0, 1.0) if read.on == PROBABILITY else (-1e9, 1e9)
-    name = "confidence.threshold.overall"
-    return Threshold.from_dict(read.overall, name, low=low, high=high), read.on
-
-
-@dataclass(frozen=True)
-class _StoredThreshold:
-    on: str
-    overall: object
-
-
-def _read_labels(values: object, classes: int) -> tuple[Threshold, ...]:
-    """The thresholds of the labels."""
-    name = "confidence.threshold"
-    labels = read_as(_StoredLabels, values, name).labels
-    if not isinstance(labels, list) or len(labels) != classes:
-        raise SecondhandError(
-            f"{name}.labels: expected one threshold for each of {classes} labels. Train the model again"
-        )
-    return tuple(
-        Threshold.from_dict(value, f"{name}.labels.{number}", low=0, high=1)
-        for number, value in enumerate(labels)
-    )
-
-
-@dataclass(frozen=True)
-class _StoredLabels:
-    labels: object
-
-
-def _read_floor(values: object) -> Floor:
+def _read_floor(read: FloorJson) -> Floor:
     """The floor with an unfitted score."""
-    if isinstance(values, Mapping):
-        # A site's model has no floors by kept fraction; a score of this program has no package.
-        values = {"by_kept": {}, "package": "", **values}
-    read = read_as(_StoredScore, values, "confidence.score")
-    floors = read.floors
-    if not isinstance(floors, Mapping) or any(
-        type(name) is not str or not _is_number(value) for name, value in floors.items()
-    ):
-        raise SecondhandError(
-            f"confidence.score.floors is {quoted(floors)}: expected a number for each score name"
-        )
-    numbers = {name: float(value) for name, value in floors.items()}
     if (problem := SCORES.problem(read.name)) and read.package:
         problem = (
             f"this score comes from the package {quoted(read.package)}, which is not installed here or cannot be "
@@ -230,30 +244,4 @@ def _read_floor(values: object) -> Floor:
         )
     if problem:
         raise SecondhandError(f"confidence.score.name is {quoted(read.name)}: {problem}")
-    return Floor(SCORES[read.name](), numbers, _read_by_kept(read.by_kept))
-
-
-@dataclass(frozen=True)
-class _StoredScore:
-    name: str
-    package: str
-    floors: object
-    by_kept: object
-
-
-def _is_number(value: object) -> bool:
-    """Whether a value of JSON, where whole numbers have no limit, is a finite float."""
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
-
-
-def _read_by_kept(values: object) -> dict[str, list[float]]:
-    """The floors by the percentage kept, from JSON, checked."""
-    if not isinstance(values, Mapping):
-        raise SecondhandError(f"confidence.score.by_kept is {quoted(values)}: expected an object")
-    for name, row in values.items():
-        fits = isinstance(row, list) and len(row) == len(KEPT)
-        if not fits or not all(map(_is_number, row)):
-            raise SecondhandError(
-                f"confidence.score.by_kept.{name} is {quoted(row)}: expected {len(KEPT)} numbers"
-            )
-    return {str(name): [float(v) for v in row] for name, row in values.items()}
+    return Floor(SCORES[read.name](), read.floors, read.by_kept or {})

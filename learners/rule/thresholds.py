@@ -10,15 +10,17 @@ narrow. With the design effect d of the errors (Kish 1965), n items count as n /
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import ArrayLike
 
+from datasets.core.checked import Share
 from datasets.core.errors import SecondhandError, counted
-from learners.files.checked import ranged, read_as
 from learners.rule.arrays import Floats, Groups, Mask, check_scores, with_margin
 
 #: Probability that a guaranteed accuracy fails, over the draw of the calibration items.
@@ -41,12 +43,12 @@ class Threshold:
     guaranteed : the target if it is guaranteed, else NaN.
     """
 
-    value: float
-    coverage: float = ranged(0, 1, none=True)
-    accuracy: float = ranged(0, 1, none=True)
-    accuracy_low: float = ranged(0, 1, none=True, default=float("nan"))
+    value: Annotated[float, Meta(ge=-1e9, le=1e9)]
+    coverage: Share = math.nan
+    accuracy: Share = math.nan
+    accuracy_low: Share = math.nan
     message: str = ""
-    target: float = ranged(0, 1, none=True, default=float("nan"))
+    target: Share = math.nan
 
     @property
     def guaranteed(self) -> float:
@@ -58,11 +60,6 @@ class Threshold:
         coverage = float(accepted.mean()) if len(accepted) else float("nan")
         accuracy = float(right[accepted].mean()) if accepted.any() else float("nan")
         return cls(value, coverage, accuracy, **others)
-
-    @classmethod
-    def from_dict(cls, values: object, name: str, *, low: float, high: float) -> Threshold:
-        """A threshold from the JSON called ``name``, checked: ``value`` is between ``low`` and ``high``."""
-        return read_as(cls, values, name, value=(low, high))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from learners.backbones.hub import mel_of
 from learners.backbones.spec import NetworkSpec
 from learners.cli.settings import SOUND_BACKBONE, Settings
 from learners.evaluation.calibration_metrics import fraction
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.files.names import last_part
 from learners.inference.embedding import features_of
 from learners.inference.predictor import Predictor

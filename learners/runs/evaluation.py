@@ -31,7 +31,7 @@ from learners.evaluation.domain_shift import expected_accuracy, prediction_figur
 from learners.evaluation.figures import score_items
 from learners.evaluation.held_out import Evaluation, predict_held_out
 from learners.evaluation.matching import label_columns, match_classes, match_labels
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.files.lock import check_replaceable
 from learners.inference.lookup import lookup_for
 from learners.inference.predictor import Predictor

@@ -30,7 +30,7 @@ from datasets.items.rehearsal import check_splits, folds_of
 from datasets.items.splits import fold_names
 from learners.cli.flags import dump
 from learners.cli.settings import FREE, Settings
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.files.lock import locked
 from learners.model.bundle import load_bundle
 from learners.report.report import folds_page

@@ -18,7 +18,7 @@ from learners.evaluation.figures import measure, score_items
 from learners.evaluation.held_out import Measured
 from learners.evaluation.rules import operating_points
 from learners.evaluation.suspects import is_copy, near_duplicates
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.report.sections import class_sections
 from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule

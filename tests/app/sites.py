@@ -22,7 +22,7 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.figures import all_figures, score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rules import operating_points
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.rule.arrays import Outputs

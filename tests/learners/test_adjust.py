@@ -14,7 +14,7 @@ from learners.adjust import main
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.figures import measure, score_items
 from learners.evaluation.rules import operating_points
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle, save_bundle
 from learners.rule.arrays import Outputs

@@ -13,7 +13,7 @@ from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.figures import measure, score_items
 from learners.evaluation.rules import operating_points
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
 from learners.rule.operating_points import OperatingPoints
@@ -138,9 +138,9 @@ def test_a_stored_table_is_checked(bundle) -> None:
     assert OperatingPoints.of({}) is None
     for wrong, name in (
         ({"default": len(table.points)}, "default"),
-        ({"points": "many"}, "default"),
+        ({"points": "many"}, "points"),
         ({"items": -1}, "items"),
-        ({"points": [{**stored["points"][0], "right": "all"}]}, "points.right"),
+        ({"points": [{**stored["points"][0], "right": "all"}]}, r"points\[0\].right"),
     ):
         with pytest.raises(SecondhandError, match=rf"metrics\.operating_points\.{name}"):
             OperatingPoints.of({"operating_points": stored | wrong})

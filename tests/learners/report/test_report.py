@@ -24,7 +24,7 @@ from datasets.core.part import PART_COLUMNS, Part
 from learners.evaluation.figures import CHOSE, score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rules import operating_points
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.inference.gradcam import NO_MAP
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle

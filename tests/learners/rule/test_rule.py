@@ -400,12 +400,7 @@ def test_a_bad_value_in_json_is_named(key, bad):
     for name in outer:
         parent = parent[name]
     parent[last] = bad
-    named = (
-        "alpha 1"
-        if key == "distance.alpha" and bad is not True and bad > 0
-        else rf"confidence\.{key}"
-    )
-    with pytest.raises(SecondhandError, match=named):
+    with pytest.raises(SecondhandError, match=rf"confidence\.{key}"):
         read_rule(settings, arrays_of(model))
 
 
@@ -414,10 +409,8 @@ def test_missing_and_foreign_keys_and_arrays_are_named():
     settings, arrays = to_json(model), arrays_of(model)
     with pytest.raises(SecondhandError, match=r"confidence\.notes is missing"):
         read_rule({k: v for k, v in settings.items() if k != "notes"}, arrays)
-    with pytest.raises(SecondhandError, match=r"confidence\.'code'"):
+    with pytest.raises(SecondhandError, match=r"confidence\.code"):
         read_rule({**settings, "code": "print()"}, arrays)
-    with pytest.raises(SecondhandError, match="expected an object"):
-        read_rule([], arrays)
     for key in ("distance.of_class", "distance.means", "score.msp.calibration"):
         with pytest.raises(SecondhandError, match=rf"{key}.*missing"):
             read_rule(settings, {k: v for k, v in arrays.items() if k != key})
@@ -576,7 +569,7 @@ def test_rules_that_keep_known_cannot_change_say_so():
     stored = to_json(fitted())
     for wrong in ([1.0], [None] * 50, "1"):
         stored["score"]["by_kept"] = {"msp": wrong}
-        with pytest.raises(SecondhandError, match=r"by_kept\.msp"):
+        with pytest.raises(SecondhandError, match=r"by_kept.*msp"):
             read_rule(stored)
 
 

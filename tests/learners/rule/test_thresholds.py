@@ -10,10 +10,11 @@ import pytest
 from scipy.special import ndtri
 from scipy.stats import beta
 
+from datasets.core.checked import read_as
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import fraction
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 from learners.rule.arrays import Outputs, with_margin
 from learners.rule.labels import fit_label_rule
 from learners.rule.thresholds import (
@@ -155,12 +156,12 @@ def test_aurc_of_equal_scores_does_not_depend_on_their_order():
 
 def test_threshold_from_json_names_the_bad_key():
     good = jsonable(Threshold(0.9, float("nan"), 1, 0.5))
-    restored = Threshold.from_dict(good, "t", low=0, high=1)
+    restored = read_as(Threshold, good, "t")
     assert restored.value == 0.9
     assert np.isnan(restored.coverage)
-    for key, bad in [("value", 1.1), ("value", None), ("accuracy", float("inf")), ("message", [])]:
+    for key, bad in [("value", 1e10), ("value", None), ("accuracy", float("inf")), ("message", [])]:
         with pytest.raises(SecondhandError, match=rf"t\.{key}"):
-            Threshold.from_dict({**good, key: bad}, "t", low=0, high=1)
+            read_as(Threshold, {**good, key: bad}, "t")
 
 
 # --- grouped items --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learners.files.checked import jsonable
+from learners.files.jsonable import jsonable
 
 
 @dataclass
