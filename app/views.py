@@ -98,14 +98,14 @@ def headline(answer: Prediction) -> str:
     return "no answer" if answer.reason.failed else answer.label
 
 
-def events_in(answer: Prediction) -> list[Prediction]:
+def events_in(answer: Prediction, rule: PageRule) -> list[Prediction]:
     """The events of a recording: neighbouring windows with the same label."""
     if not answer.windows:
         return []
     # Only the labels and times count here: the windows do not list all classes.
     top = [(name, 1.0) for name in sorted({n for w in answer.windows for n in names_of(w.label)})]
     windows = tuple(window._replace(top=top) for window in answer.windows)
-    return Events(exclusive=False).rows(answer._replace(windows=windows))
+    return Events(rule.rule).rows(answer._replace(windows=windows))
 
 
 def event_words(events: Sequence[Prediction]) -> str:
@@ -121,7 +121,7 @@ def answer_html(answer: Prediction, rule: PageRule, temperature: Temperature) ->
     ----------
     temperature : the model's, which tells whether the probabilities are calibrated.
     """
-    words, label, events = explanation(answer, rule), headline(answer), events_in(answer)
+    words, label, events = explanation(answer, rule), headline(answer), events_in(answer, rule)
     if not words:
         measured = not math.isnan(answer.distance_p)
         near = bool(rule.score) or (measured and not rule.rule.distance.refuses(answer.distance_p))
@@ -194,7 +194,7 @@ def table_html(
 
     ``corrected`` : labels given by the visitor, by the number of the row.
     """
-    events = [events_in(a) for a in answers]
+    events = [events_in(a, rule) for a in answers]
     return render(
         "app",
         "table.html",

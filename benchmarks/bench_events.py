@@ -177,6 +177,7 @@ def calibration(count: int) -> dict[str, float]:
     from learners.events.merging import Events
     from learners.inference.predictions import Prediction
     from learners.rule.calibrators import fit_temperature
+    from learners.rule.fitting import uncalibrated
     from learners.rule.reasons import Reason
 
     features, truth, _, _ = windows_of(max(12, count // 2), 1)
@@ -200,7 +201,7 @@ def calibration(count: int) -> dict[str, float]:
                 Part("", float(start), float(start + WINDOW)), label, *top[0], Reason(), top, 0.0
             )
         )
-    rows = Events().rows(windows[0]._replace(windows=tuple(windows)))
+    rows = Events(uncalibrated(3)).rows(windows[0]._replace(windows=tuple(windows)))
     right, stated, surest, summed = [], [], [], []
     for row in rows:
         right.append(

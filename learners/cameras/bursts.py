@@ -241,7 +241,7 @@ def merge_frames(frames: Sequence[Prediction], rule: Rule) -> Prediction:
     if not shown:
         order = {why: rank for rank, why in enumerate(_EMPTY)}
         return min(frames, key=lambda frame: order.get(frame.reason.why, len(order)))
-    top = merge_probabilities(shown)
+    top = merge_probabilities(shown, rule)
     best, probability = top[0]
     strange = Counter(one.reason.why for one in shown if one.reason.why in _STRANGE)
     surest = max(shown, key=lambda frame: dict(frame.top)[best])

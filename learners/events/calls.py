@@ -32,9 +32,9 @@ class EventCall(FileCall):
         return self.has("events")
 
     def merge(self, predictor: Predictor) -> Merge:
-        settings, exclusive = self.settings, predictor.rule.exclusive
+        settings = self.settings
         check_seconds(settings)
         if not settings.events:
             return super().merge(predictor)
         gap, length = settings.gap or 0.0, settings.min_length
-        return Events(gap, length, exclusive, unit=self.unit, top=self.top)
+        return Events(predictor.rule, gap, length, unit=self.unit, top=self.top)

@@ -128,9 +128,9 @@ def count_events(predicted: pd.DataFrame, truth: pd.DataFrame, hours: float) -> 
     return EventCounts(len(truth), found, len(predicted), len(predicted) - found, hours)
 
 
-def events_of(recordings: Sequence[Prediction], gap: float, exclusive: bool) -> pd.DataFrame:
+def events_of(recordings: Sequence[Prediction], gap: float, rule: AnyRule) -> pd.DataFrame:
     """Events of recordings that are predicted in windows, with their probabilities; windows list all classes."""
-    events = Events(gap, exclusive=exclusive)
+    events = Events(rule, gap)
     rows = [
         (row.path, row.label, row.part.start, row.part.end, row.probability)
         for recording in recordings
@@ -157,12 +157,12 @@ def event_figures(
     rule : that of the predictions.
     """
     spans, truth, total = len(truth), joined(truth, gap), sum(hours.values())
-    predicted = events_of(recordings, gap, rule.exclusive)
+    predicted = events_of(recordings, gap, rule)
     predicted["right"] = matches(predicted, truth).ge(0)
     curve: list[Mapping[str, Any]] = []
     for threshold in THRESHOLDS:
         again = decided_again(recordings, rule.but(threshold=threshold), classes)
-        counts = count_events(events_of(again, gap, rule.exclusive), truth, total)
+        counts = count_events(events_of(again, gap, rule), truth, total)
         curve.append({"threshold": threshold, **counts.figures})
     by_class = [
         {

@@ -16,7 +16,7 @@ from datasets.audio.decode import probe
 from datasets.core import progress
 from datasets.core.part import Part
 from datasets.items.items import Items
-from datasets.items.labels import names_of
+from datasets.items.labels import split_labels
 from datasets.kinds.base import KINDS
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.held_out import Evaluation
@@ -69,12 +69,11 @@ def held_out_events(predictor: Predictor, table: Items, bs: int) -> dict[str, An
     if part is None or not KINDS[predictor.kind].recordings:
         return None
     held_out = items.loc[items["split"].eq(part)]
-    exclusive = predictor.rule.exclusive
     spans = table.spans.loc[table.spans["path"].isin(held_out["path"])]
     spans = spans.merge(items.drop_duplicates(KEY)[[*KEY, "split"]], "left", on=KEY)
     # A span that is no item, because it has two labels, is an event like those beside it.
     spans = spans.loc[spans["split"].fillna(part).eq(part)]
-    names = spans["label"].map(lambda label: [label] if exclusive else names_of(label))
+    names = spans["label"].map(split_labels)
     spans = spans.assign(label=names).explode("label")
     spans = spans.loc[spans["label"].isin(predictor.bundle.classes)]
     complete = {*held_out["path"][held_out["complete"].ne("")]}
@@ -90,7 +89,7 @@ def held_out_events(predictor: Predictor, table: Items, bs: int) -> dict[str, An
     truth = joined(spans.loc[spans["path"].isin(paths)])
     if truth.empty:
         return None
-    events = events_of(heard, gap=0.0, exclusive=exclusive)
+    events = events_of(heard, gap=0.0, rule=predictor.rule)
     of_event = matches(events, truth)
     found = truth.index.isin(of_event)
     value, low, high = fraction(found, pd.factorize(truth["path"])[0])

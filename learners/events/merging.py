@@ -11,14 +11,14 @@ from typing import Any
 from datasets.core.errors import SecondhandError, counted
 from datasets.core.options import flag
 from datasets.core.part import Part
-from datasets.items.labels import UNKNOWN, names_of
+from datasets.items.labels import UNKNOWN, split_labels
 from learners.inference.predictions import (
     NAN,
     Prediction,
-    merge_label_probabilities,
     merge_probabilities,
 )
 from learners.predictions.rows import Merge, refusals, with_full_span
+from learners.rule.base import AnyRule
 from learners.rule.reasons import Why
 
 
@@ -28,9 +28,9 @@ class Events(Merge):
 
     Attributes
     ----------
+    rule : that of the windows, which merges their probabilities. Each of several labels has events of its own.
     gap : longest interruption of an event, in seconds.
     min_length : shortest event, in seconds.
-    exclusive : one class per window; else multi-label, with separate events per label.
     windows : number of windows by reason; `Why.ACCEPTED` for accepted windows.
     recordings : number of readable recordings, by number of events.
     labels : number of events by class.
@@ -40,9 +40,9 @@ class Events(Merge):
     """
 
     unused = ("offset",)  # from the moment that was asked for, which a merged row has not
+    rule: AnyRule
     gap: float = 0.0
     min_length: float = 0.0
-    exclusive: bool = True
     windows: Counter[Why] = field(default_factory=Counter)
     recordings: Counter[int] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
@@ -64,7 +64,7 @@ class Events(Merge):
         for n, window in enumerate(windows):
             if window.label == UNKNOWN:
                 continue
-            for name in [window.label] if self.exclusive else names_of(window.label):
+            for name in split_labels(window.label):
                 if all(name != listed for listed, _ in window.top):
                     continue  # a group of classes, which is no event
                 run = last.get(name)
@@ -111,8 +111,7 @@ class Events(Merge):
         self, name: str, windows: Sequence[Prediction], start: float, end: float
     ) -> Prediction:
         surest = max(windows, key=lambda window: dict(window.top)[name])
-        merge = merge_probabilities if self.exclusive else merge_label_probabilities
-        top = merge(windows)
+        top = merge_probabilities(windows, self.rule)
         named = surest._replace(
             label=name, best=name, probability=dict(top)[name], top=top[: self.top], offset=NAN
         )

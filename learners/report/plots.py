@@ -128,8 +128,7 @@ def _kept_step(
     """Number of the row, from 1, of the kept epoch, and the figures that the kept weights reached."""
     if kept is None or "phase" not in epochs:
         return None, {}
-    phase = "unfrozen" if str(kept["phase"]).endswith("way") else kept["phase"]
-    rows = np.flatnonzero(epochs["phase"].eq(phase) & epochs["epoch"].eq(kept["epoch"]))
+    rows = np.flatnonzero(epochs["phase"].eq(kept["phase"]) & epochs["epoch"].eq(kept["epoch"]))
     return (int(rows[0]) + 1, dict(kept["reached"])) if len(rows) else (None, {})
 
 

@@ -17,6 +17,9 @@ from learners.rule.decisions import Decisions
 from learners.rule.distance import Distance
 from learners.rule.scores.base import Floats32
 
+#: Lower bound of probabilities before taking logarithms.
+TINY = 1e-12
+
 
 @dataclass(frozen=True, kw_only=True)
 class AnyRule(ABC):
@@ -108,6 +111,15 @@ class AnyRule(ABC):
         Raises
         ------
         SecondhandError : a value is out of range, or the model cannot have such a rule.
+        """
+
+    @abstractmethod
+    def merged(self, probabilities: Floats) -> Floats:
+        """Probabilities [classes] of an event from those of its windows or frames, [w, classes].
+
+        Neighbouring windows overlap and share noise and errors, so their agreement adds no evidence: they are averaged,
+        not multiplied. If windows overlap strongly, this probability is calibrated, and the largest of the windows'
+        would be too high; if their noise is independent, it is too cautious.
         """
 
     @abstractmethod

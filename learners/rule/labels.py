@@ -10,7 +10,7 @@ import numpy as np
 
 from datasets.core.errors import SecondhandError
 from learners.rule.arrays import Floats, Groups, Mask, Outputs, check_logits
-from learners.rule.base import AnyRule
+from learners.rule.base import TINY, AnyRule
 from learners.rule.calibrators import Platt
 from learners.rule.decisions import NO_CLASS, Decisions
 from learners.rule.distance import ALPHA, Distance
@@ -98,6 +98,14 @@ class LabelRule(AnyRule):
                 for scale, shift, threshold in numbers
             ],
         }
+
+    def merged(self, probabilities: Floats) -> Floats:
+        """The normalised geometric mean of each label, present and absent."""
+        present, absent = (
+            np.exp(np.log(np.maximum(p, TINY)).mean(axis=0))
+            for p in (probabilities, 1 - probabilities)
+        )
+        return np.asarray(present / (present + absent))
 
     def _known(
         self, z: Floats, x: Floats32 | None, probability: Floats, scores: Mapping[str, Floats]

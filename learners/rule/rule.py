@@ -11,7 +11,7 @@ import numpy as np
 
 from datasets.core.errors import SecondhandError
 from learners.rule.arrays import Floats, Mask
-from learners.rule.base import AnyRule
+from learners.rule.base import TINY, AnyRule
 from learners.rule.calibrators import TemperatureScaling
 from learners.rule.decisions import Decisions
 from learners.rule.distance import Distance
@@ -247,6 +247,12 @@ class Rule(AnyRule):
             "threshold_on": self.on,
             "floors": dict(self.floor.by_score),
         }
+
+    def merged(self, probabilities: Floats) -> Floats:
+        """The normalised geometric mean, with that of the background class if there is one: the softmax of mean logits."""
+        rest = 1 - probabilities.sum(axis=1, keepdims=True)
+        shares = np.exp(np.log(np.maximum(np.hstack([probabilities, rest]), TINY)).mean(axis=0))
+        return np.asarray(shares[:-1] / shares.sum())
 
     def _known(
         self, z: Floats, x: Floats32 | None, probability: Floats, scores: Mapping[str, Floats]

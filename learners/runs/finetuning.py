@@ -46,14 +46,14 @@ def launch(
     """
     with distributed.process_group(settings.speed.device), shared_folder(settings) as folder:
         log_to(folder / "log.txt")
-        run = prepare(folder, settings, typed, command)
+        prepared = prepare(folder, settings, typed, command)
         from learners.runs import stages
 
-        with keep_thread_count(run.settings.speed.threads):
-            stages.train(run)
+        with keep_thread_count(prepared.settings.speed.threads):
+            run = stages.train(prepared)
             if not distributed.is_first():
                 return run
-            stages.calibrate(run)
+            run = stages.calibrate(run)
             evaluation = stages.predict(run)
             stages.report(run, evaluation)
             announce(run, evaluation)

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ from learners.cli.settings import Settings
 from learners.inference.engine import pick_device
 from learners.machine import keep_thread_count
 from learners.model.bundle import WEIGHTS, Bundle
-from learners.model.tta import tta_views_for
+from learners.model.tta import TTAView, tta_views_for
 from learners.runs.embedded import settings_for_embeddings
 from learners.runs.folder import BACKBONES, command_of, record_inputs, write_config, write_csv
 from learners.runs.resize import resize_of
@@ -40,15 +39,20 @@ from learners.tasks.base import Task
 from learners.tasks.choose import check_task, choose_task
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from datasets.images.opening import Preprocessing
+    from learners.backbones.building import Network
+    from learners.backbones.spec import NetworkSpec
     from learners.inference.predictor import Predictor
     from learners.runs.backbone_selection import BackboneSelection
 
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class Run:
-    """A run: its folder, settings, items, and the model that the stages complete.
+@dataclass(frozen=True)
+class Prepared:
+    """All that a training starts from.
 
     Attributes
     ----------
@@ -57,11 +61,11 @@ class Run:
     device : device to compute on.
     task : single-label or multi-label.
     items : item table with splits, rows to train on, and spectrogram settings.
-    bundle : the model; the stages train and calibrate it and add its metrics.
+    network, spec, preprocessing : the network to train (the first of several), and what describes it.
+    decoded : cache of decoded pixels that all stages share.
     origin : model of ``--from``, or None.
     selection : result of ``--backbone auto``; None if the user named the backbone.
     began : start of the run, in seconds of `time.monotonic`.
-    interrupted : Ctrl-C ended the training early.
     """
 
     folder: Path
@@ -70,31 +74,63 @@ class Run:
     device: str
     task: Task
     items: Loaded
-    bundle: Bundle
+    network: nn.Sequential
+    spec: NetworkSpec
+    preprocessing: Preprocessing
+    decoded: DecodedPictures
     origin: Bundle | None
     selection: BackboneSelection | None
     began: float
-    interrupted: bool = False
 
-    @cached_property
-    def predictor(self) -> Predictor:
-        """Predictor of the model, built at first use. Only the first of several processes uses it."""
-        from learners.inference.predictor import Predictor
+    @property
+    def tta_views(self) -> tuple[TTAView, ...]:
+        """Views of each input over which predictions are averaged."""
+        augment = self.settings.augment
+        return tta_views_for(
+            self.items.table.kind,
+            augment.tta,
+            flip=augment.flip,
+            min_scale=augment.min_scale,
+            strength=augment.augment_strength,
+        )
 
-        device, lookup = self.settings.speed.device, self.items.table.lookup
-        return Predictor(self.bundle, device=device, decoded=self.decoded, lookup=lookup)
+    def model(self, network: Network, spec: NetworkSpec, provenance: dict[str, Any]) -> Bundle:
+        """The model of a trained network, not yet calibrated."""
+        items = self.items
+        return Bundle(
+            built=network,
+            spec=spec,
+            classes=items.table.classes,
+            preprocessing=self.preprocessing,
+            spectrogram=None if items.spectrogram is None else items.spectrogram.to_dict(),
+            overlap=self.settings.signal.overlap,
+            tta_views=self.tta_views,
+            provenance=provenance,
+        )
 
-    @cached_property
-    def decoded(self) -> DecodedPictures:
-        """Cache of decoded pixels that all stages share."""
-        from learners.training.members import decoded_pictures
 
-        return decoded_pictures(self.items, self.bundle.preprocessing, self.settings)
+@dataclass(frozen=True)
+class Run(Prepared):
+    """A run whose training is over.
+
+    Attributes
+    ----------
+    predictor : that of the trained model; of several processes only the first uses it.
+    interrupted : Ctrl-C ended the training early.
+    """
+
+    predictor: Predictor
+    interrupted: bool
+
+    @property
+    def bundle(self) -> Bundle:
+        """The model; the stages calibrate it and add its metrics."""
+        return self.predictor.bundle
 
 
 def prepare(
     folder: Path, settings: Settings, typed: Mapping[str, Any] | None = None, command: str = ""
-) -> Run:
+) -> Prepared:
     """Resolve the settings, read, split and render the files, and build the network of a run.
 
     Writes ``items.csv``, ``rejected.csv`` and ``config.yaml``. Settings come from defaults < preset < file < flags, or
@@ -152,7 +188,7 @@ def prepare(
     with progress.step("Loading PyTorch"):
         from fastai.torch_core import set_seed
 
-        from learners.training.members import build_network
+        from learners.training.members import build_network, decoded_pictures
         from learners.training.speed import resolve_speed
 
     with keep_thread_count(settings.speed.threads):
@@ -160,25 +196,10 @@ def prepare(
         network, spec, preprocessing = build_network(folder, items, settings, task, origin)
         settings = replace(settings, speed=resolve_speed(settings.speed, network, device))
     write_config(folder, settings, command)
-    augment = settings.augment
-    bundle = Bundle(
-        built=network,
-        spec=spec,
-        classes=items.table.classes,
-        preprocessing=preprocessing,
-        spectrogram=None if items.spectrogram is None else items.spectrogram.to_dict(),
-        overlap=settings.signal.overlap,
-        tta_views=tta_views_for(
-            kind,
-            augment.tta,
-            flip=augment.flip,
-            min_scale=augment.min_scale,
-            strength=augment.augment_strength,
-        ),
-    )
-    return Run(
-        folder, settings, command, device, task, items, bundle, origin, selection, start_time
-    )
+    return Prepared(
+        folder, settings, command, device, task, items, network, spec, preprocessing,
+        decoded_pictures(items, preprocessing, settings), origin, selection, start_time,
+    )  # fmt: skip
 
 
 def _select_backbone(

@@ -236,5 +236,7 @@ def test_a_fold_that_chooses_nothing(tones: Path, tmp_path: Path) -> None:
     )
     record = json.loads((out / "checkpoint" / "best.json").read_text())
     history = pd.read_csv(out / "history.csv")
-    assert record["value"] == pytest.approx(history["valid_loss"].iloc[-1], abs=1e-4)
+    assert record["reached"]["valid_loss"] == pytest.approx(
+        history["valid_loss"].iloc[-1], abs=1e-4
+    )
     assert record["epoch"] == 2

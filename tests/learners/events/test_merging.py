@@ -11,11 +11,14 @@ from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from learners.events.merging import Events
 from learners.inference.predictions import Prediction, merge_probabilities
+from learners.rule.fitting import uncalibrated
 from learners.rule.reasons import AMBIGUOUS, Reason, Why
 from tests.learners.inference.test_predictions import tone
+from tests.learners.rules import plain_rule
 
 NAN = math.nan
 CLASSES = "abc"
+RULE, LABELS = plain_rule(3), uncalibrated(3, multi_label=True)
 
 
 def window(start: float, end: float, label: str, *shares: float) -> Prediction:
@@ -38,7 +41,7 @@ def recording(labels: str, *, length: float = 2.0, hop: float = 1.0) -> Predicti
 
 
 def spans(labels: str, gap: float = 0, min_length: float = 0, **options: float) -> list[object]:
-    rows = Events(gap, min_length).rows(recording(labels, **options))
+    rows = Events(RULE, gap, min_length).rows(recording(labels, **options))
     return [(row.label, row.part.start, row.part.end) for row in rows]
 
 
@@ -57,7 +60,7 @@ def test_a_group_of_classes_is_no_event():
     of = recording("aaa")
     windows = [*of.windows]
     windows[1] = windows[1]._replace(label="letters", branch=(("letters", 0.95), ("a", 0.5)))
-    rows = Events().rows(of._replace(windows=tuple(windows)))
+    rows = Events(RULE).rows(of._replace(windows=tuple(windows)))
     assert [(row.label, row.part.start, row.part.end) for row in rows] == [
         ("a", 0.0, 1.5),
         ("a", 2.5, 4.0),
@@ -72,7 +75,7 @@ def test_each_of_several_labels_has_its_own_events():
         for n, one in enumerate((s, *p) for s, p in zip(labels, each, strict=True))
     )
     of = Prediction(Part("x"), "a|b", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
-    rows = Events(exclusive=False).rows(of)
+    rows = Events(LABELS).rows(of)
     assert [(row.label, row.best, row.part.start, row.part.end, row.part.at) for row in rows] == [
         ("a", "a", 0, 3, 0.5),
         ("b", "b", 0, 2, 1.5),
@@ -95,14 +98,14 @@ def test_a_row_has_its_surest_moment_and_the_files_that_have_none():
         window(0, 2, "a", 0.6, 0.2, 0.2), window(1, 3, "a", 0.9, 0.05, 0.05),
         window(2, 4, "a", 0.7, 0.1, 0.1),
     )  # fmt: skip
-    (row,) = Events().rows(recording("")._replace(windows=windows))
+    (row,) = Events(RULE).rows(recording("")._replace(windows=windows))
     assert row.part.at == 2.0
     assert row.windows == ()
     assert row.probability < 0.9
     bad = Reason(Why.BAD_FILE, "cut off")
     bad_file = Prediction(Part("x"), UNKNOWN, "", NAN, bad, [], NAN)
-    assert Events().rows(bad_file) == [bad_file]
-    assert [r.label for r in Events().rows(bad_file._replace(windows=windows))] == [
+    assert Events(RULE).rows(bad_file) == [bad_file]
+    assert [r.label for r in Events(RULE).rows(bad_file._replace(windows=windows))] == [
         UNKNOWN,
         "a",
     ]
@@ -111,18 +114,18 @@ def test_a_row_has_its_surest_moment_and_the_files_that_have_none():
 def test_a_recording_of_one_window_is_an_event_of_its_length(tmp_path):
     path = str(tone(tmp_path / "short.wav", 0.75))
     short = window(None, None, "b", 0.1, 0.8, 0.1)._replace(part=Part(path))
-    (row,) = Events(min_length=0.75).rows(short)
+    (row,) = Events(RULE, min_length=0.75).rows(short)
     assert (row.label, row.part.start, row.part.end) == ("b", 0.0, 0.75)
     assert row.part.at == 0.375
     assert row.probability == pytest.approx(0.8)
-    events = Events(min_length=0.8)
+    events = Events(RULE, min_length=0.8)
     assert events.rows(short) == []
     assert events.short == 1
     assert [r.label for r in events.rows(short._replace(part=Part("gone.wav")))] == ["b"]
 
 
 def test_what_has_no_row_is_counted():
-    events = Events(min_length=2)
+    events = Events(RULE, min_length=2)
     for labels in ("a.aa.b", "..", ""):  # a silent recording is one row
         one, end = recording(labels, length=1.0), len(labels)
         silent = window(end, end + 1, UNKNOWN, 0, 0, 0)._replace(reason=Reason(Why.NO_SIGNAL))
@@ -145,7 +148,7 @@ def test_the_probability_is_that_of_the_mean_of_the_logits():
         windows = [window(n, n + 1, "a", *row[:3]) for n, row in enumerate(p)]
         mean = np.exp(z.mean(axis=0))
         mean /= mean.sum()
-        merged = dict(merge_probabilities(windows))
+        merged = dict(merge_probabilities(windows, RULE))
         assert [merged[c] for c in CLASSES] == pytest.approx(mean[:3], abs=1e-6)
 
 
@@ -171,7 +174,7 @@ def test_the_probability_is_calibrated_where_windows_hear_the_same():
         single = p.argmax(axis=2) == truth[:, None]
         assert abs(p.max(axis=2).mean() - single.mean()) < 0.02
         rows = [
-            merge_probabilities([window(k, k + 1, "a", *row) for k, row in enumerate(one)])
+            merge_probabilities([window(k, k + 1, "a", *row) for k, row in enumerate(one)], RULE)
             for one in p
         ]
         right = np.array([row[0][0] == CLASSES[t] for row, t in zip(rows, truth, strict=True)])
@@ -204,7 +207,7 @@ def test_twenty_events_in_two_hours_are_found_where_they_are():
         best = int(p.argmax())
         sure = best < 3 and p[best] > 0.9
         windows.append(window(n, n + 2, CLASSES[best] if sure else UNKNOWN, *p[:3]))
-    rows = Events(gap=1.0).rows(recording("")._replace(windows=tuple(windows)))
+    rows = Events(RULE, gap=1.0).rows(recording("")._replace(windows=tuple(windows)))
     assert [row.label for row in rows] == [label for label, _, _ in known]
     for row, (_, start, end) in zip(rows, known, strict=True):
         assert abs(row.part.start - start) <= 1.0

@@ -24,6 +24,7 @@ from tests.datasets.files import write
 from tests.datasets.sources.strain import BURST, RATE, START, frame
 from tests.datasets.strain.test_joined import cut, noise
 from tests.learners.inference.test_triggers import saved
+from tests.learners.rules import plain_rule
 
 pytestmark = pytest.mark.slow
 
@@ -166,7 +167,7 @@ def test_an_event_across_pieces_is_one(gap: float) -> None:
     ]
     whole = [piece[0]._replace(windows=piece) for piece in pieces]
     strain = StrainFiles(SETTINGS, scan=True, gap=gap)
-    events = Events(gap)
+    events = Events(plain_rule(2), gap)
     found = [(e.part.start, e.part.end) for p in strain(whole) for e in events.rows(p)]
     expected = [(100.75, 101.75), (102.25, 104.75), (112.75, 113.25)]
     assert found == (expected if gap == 0 else [(100.75, 104.75), (112.75, 113.25)])

@@ -35,6 +35,7 @@ from learners.rule.reasons import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
 from learners.runs.folder import record_inputs, write_csv
 from tests.datasets.audio.recordings import recording
 from tests.learners.inference.test_predictions import tone
+from tests.learners.rules import plain_rule
 from tests.pictures import write_pictures
 
 NAN = math.nan
@@ -142,7 +143,7 @@ def test_a_pipe_or_device_is_refused_before_anything_is_predicted(tmp_path):
 
 
 def test_events_are_written_in_every_format(recordings, tmp_path, capsys):
-    shape = RowSettings(merge=Events(gap=1.0, top=1), classes=("a", "b b"), top=1)
+    shape = RowSettings(merge=Events(plain_rule(2), gap=1.0, top=1), classes=("a", "b b"), top=1)
     two = recordings[2]._replace(
         windows=(*recordings[2].windows, answer("x", "b b", 0.7, 3.0, 4.0))
     )
@@ -359,6 +360,6 @@ def test_rows_tell_when_and_where_they_were_recorded(tmp_path):
     rows = tabbed(tmp_path / "raven/north/20190604_235958.selections.txt")
     assert [row["Time"] for row in rows] == [time for time, *_ in expected[:2]]
     assert [row["Deployment"] for row in rows] == ["north", "north"]
-    events = shape._replace(merge=Events())
+    events = shape._replace(merge=Events(plain_rule(3)))
     OUTPUTS["csv"].write([long], events, tmp_path / "e.csv")
     assert read_cells(tmp_path / "e.csv")["time"].tolist() == [expected[0][0]]

@@ -179,7 +179,7 @@ def test_events_of_recordings_and_of_pictures_answer_as_predict(
     again = decided_again(recordings, model.rule.but(threshold=0.45), CLASSES)
     windows = [window for one in again for window in one.windows]
     assert answers(windows) == answers(predicted(model, outputs, threshold=0.45))
-    assert len(events_of(again, 0.0, model.rule.exclusive))
+    assert len(events_of(again, 0.0, model.rule))
     if isinstance(model.rule, Rule):
         from learners.cameras.bursts import merge_frames
 

@@ -118,10 +118,12 @@ def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_waits_is_told_of_model_and_report_before_onnx_is_written(tmp_path, monkeypatch):
     done = []
-    prepared = SimpleNamespace(settings=Settings(), interrupted=True)
-    monkeypatch.setattr(finetuning, "prepare", lambda *args: prepared)
-    for name in ("train", "calibrate", "predict", "report", "write_onnx"):
+    run = SimpleNamespace(settings=Settings(), interrupted=True)
+    monkeypatch.setattr(finetuning, "prepare", lambda *args: run)
+    for name in ("predict", "report", "write_onnx"):
         monkeypatch.setattr(stages, name, lambda *args, name=name: done.append(name))
+    for name in ("train", "calibrate"):
+        monkeypatch.setattr(stages, name, lambda *args, name=name: done.append(name) or run)
     evaluation = SimpleNamespace(predictions=None)
     monkeypatch.setattr(stages, "predict", lambda *args: done.append("predict") or evaluation)
     finetuning.launch(
