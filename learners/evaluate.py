@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     keep_memory_on_cpu(settings.device)
     with progress.step("Loading the program"):
         from learners.events.evaluation import evaluate_events
-        from learners.events.sentences import event_sentences
+        from learners.events.report import event_sentences
         from learners.runs.evaluation import estimate, evaluate
 
     judge = evaluate_events if settings.events else evaluate if settings.labels else estimate
