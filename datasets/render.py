@@ -113,7 +113,7 @@ def render(
         rejected += [check for check in checks if isinstance(check, Rejected)]
         paths = [p for p, check in zip(paths, checks, strict=True) if check is None]
         if paths:
-            settings = SignalSettings(spectrogram=spectrogram).of(file_kind)
+            settings = SignalSettings(spectrogram=spectrogram).for_kind(file_kind)
             settings |= mel_settings if of.mel else {}
             if channel and of.gps:
                 named = {with_channel(path, channel): names[path] for path in paths}

@@ -82,7 +82,7 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
     """Print the model's operating points, with the ``chosen`` rule marked."""
     from learners.rule.operating_points import OperatingPoints
 
-    if (table := OperatingPoints.of(bundle.metrics)) is None:
+    if (table := OperatingPoints.read(bundle.metrics)) is None:
         kind = "" if bundle.rule.exclusive else ", because it is a multi-label model"
         if bundle.rule.exclusive and (note := bundle.provenance.get("note")):
             kind = f" ({note})"  # such as a copy that was fitted to a site
@@ -155,7 +155,7 @@ def _write(settings: AdjustSettings, out: Path, chosen: Mapping[str, Any]) -> No
     if out.resolve() == Path(settings.model).resolve():
         raise SecondhandError(f"--out {out} is the model itself. Name another folder")
     bundle = load_bundle(settings.model)
-    before = OperatingPoints.of(bundle.metrics)
+    before = OperatingPoints.read(bundle.metrics)
     after = before and before.at(chosen)
     rule = _flags(chosen)
     save_with_rule(

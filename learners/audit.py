@@ -78,7 +78,7 @@ def _draw(settings: AuditSettings) -> int:
     """Draw files, write the table and the sheet, and print what to do with them."""
     from learners.active.auditing import check_single_label, columns_of, draw_audit
     from learners.active.listing import as_text, check_out, write_list
-    from learners.active.teaching import labelled_in, pool_of
+    from learners.active.teaching import find_pool, labelled_in
     from learners.inference.predictor import Predictor
     from learners.report.galleries import Shot
 
@@ -87,7 +87,7 @@ def _draw(settings: AuditSettings) -> int:
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     check_single_label(predictor)
     skipped: Counter[str] = Counter()
-    files, unread = pool_of(predictor, settings.paths, skipped)
+    files, unread = find_pool(predictor, settings.paths, skipped)
     audit = draw_audit(
         predictor,
         settings.model,

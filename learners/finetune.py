@@ -59,9 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = parse(argv, __doc__)
     console.log_to_terminal()
     if (folder := settings.run.resume) is not None:
-        from learners.runs.folder import is_finished, settings_of
+        from learners.runs.folder import is_finished, read_run_settings
 
-        settings = settings_of(folder, settings.given())
+        settings = read_run_settings(folder, settings.given())
         if is_finished(folder):
             if distributed.is_first():
                 print(f"{folder}: this run is complete", *_next(folder, {}), sep="\n")
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         return _cross_validate(settings, command)
     with progress.step("Loading the program"):
-        from datasets.items.labels import names_of
+        from datasets.items.labels import parse_names
         from learners.evaluation.held_out import Evaluation
         from learners.runs.finetuning import launch
         from learners.runs.folder import resume_command
@@ -84,12 +84,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def announce(run: Run, evaluation: Evaluation) -> None:
         metrics, table = run.bundle.metrics, run.items.table
-        confusions = result.confusions_of(evaluation.predictions, metrics)
+        confusions = result.find_confusions(evaluation.predictions, metrics)
         lines = result.sentences(
             metrics, confusions, table.protocol, groups=table.groups, more=evaluation.lines
         )
         calibrating = table.frame.loc[table.frame["split"].eq("calibration"), "label"]
-        present = {name for label in calibrating for name in names_of(label)}
+        present = {name for label in calibrating for name in parse_names(label)}
         uncalibrated = [name for name in table.classes if name not in present]
         lines += result.small_data(metrics, len(table.frame), uncalibrated)
         print()

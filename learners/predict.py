@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.start(settings)
     if settings.out is None:
         console.require_output()
-    from learners.calls.base import call_of
+    from learners.calls.base import find_call
     from learners.inference.cluster import OnCluster
     from learners.inference.machines import Machines
     from learners.inference.predictor import Predictor
@@ -57,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = OUTPUTS.find(settings.format or usual, "--format")
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
-    call = call_of(settings, bundle, output)
+    call = find_call(settings, bundle, output)
     options = _options(settings, bundle) | call.options()
     # The probability of merged rows depends on all classes.
     options["top"] = sys.maxsize if call.lists_all and call.top > 0 else call.top
     machines = (OnCluster if settings.cluster else Machines)(settings, options, call.on_one_machine)
     predictor = Predictor(bundle, device=machines.device, **options)
     command = console.as_typed("learners.predict", argv)
-    status = call.run(predictor, machines, Provenance.of(predictor, settings.model, command))
+    status = call.run(predictor, machines, Provenance.record(predictor, settings.model, command))
     if settings.out is not None:
         log.info("Written: %s", settings.out)
     return status

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = read_call(SuggestSettings, argv, __doc__)
     console.start(settings)
     from learners.active.listing import as_text, check_out, write_list
-    from learners.active.teaching import labelled_in, pool_of, suggest
+    from learners.active.teaching import find_pool, labelled_in, suggest
     from learners.inference.predictor import Predictor
     from learners.model.hub import model_folder
     from learners.report.galleries import Shot
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings.model = str(model_folder(settings.model))
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     skipped: Counter[str] = Counter()
-    files, unread = pool_of(predictor, settings.paths, skipped)
+    files, unread = find_pool(predictor, settings.paths, skipped)
     suggestions = suggest(
         predictor,
         files,

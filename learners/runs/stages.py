@@ -14,7 +14,7 @@ from datasets.core.errors import Rejected
 from datasets.core.part import PART_COLUMNS
 from datasets.items.labels import UNKNOWN
 from datasets.items.rehearsal import earlier_items, is_rehearsed
-from datasets.items.table import items_of_run
+from datasets.items.table import read_items
 from learners import distributed
 from learners.backbones.building import drop_background_row
 from learners.backbones.spec import NetworkSpec
@@ -157,7 +157,7 @@ def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) ->
     table, items = run.items.table, earlier_items(run.settings.data)
     if items is None:
         return evaluation
-    earlier = items_of_run(items)
+    earlier = read_items(items)
     ood = set(earlier["path"][earlier["label"].eq(UNKNOWN)])
     new = sorted(set(run.bundle.classes) - set(origin.classes))
     predictions = evaluation.predictions

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.upstream import untangled_buffers
-from datasets.loaders.seeded import seed_of
+from datasets.loaders.seeded import derive_seed
 from learners.backbones.building import batch_norms
 from learners.training.records import EPOCH, Epoch, Records
 
@@ -245,7 +245,7 @@ class Seeds(Callback):
         self.seen = False
         if self.searching:
             return
-        seed = seed_of(self.seed, phase_of(self.learn), self.epoch)
+        seed = derive_seed(self.seed, phase_of(self.learn), self.epoch)
         set_seed(seed)
         self.dls.train.begin(seed)
 
