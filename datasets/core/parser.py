@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from inspect import get_annotations
 from pathlib import Path
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from datasets.core.errors import SecondhandError, did_you_mean
@@ -114,6 +114,7 @@ class Parser(argparse.ArgumentParser):
     usual : settings that ``--help`` shows; ``--help-all`` then shows all. If empty, ``--help`` shows all.
     files : ``--config FILE`` and ``--print_config`` are flags, too.
     presets : folder of settings files that ``--preset NAME`` reads.
+    switches : flags that are no settings, without dashes: what each does as soon as the words are read, and its help.
     elsewhere : says of a flag that the command does not have where it is one; "" of all others.
     """
 
@@ -124,6 +125,7 @@ class Parser(argparse.ArgumentParser):
         usual: Sequence[str] = (),
         files: bool = False,
         presets: Path | None = None,
+        switches: Mapping[str, tuple[Callable[[], object], str]] = MappingProxyType({}),
         elsewhere: Callable[[str], str] = lambda flag: "",
     ) -> None:
         usage, _, about = (text or "").partition("\n")
@@ -138,13 +140,15 @@ class Parser(argparse.ArgumentParser):
             exit_on_error=False,
             argument_default=argparse.SUPPRESS,
         )
+        # Without `usual` --help shows all flags already; --help-all is accepted there too.
+        shown = "Show all flags and exit." if usual else argparse.SUPPRESS
+        self.switches = {"help_all": (self._help_all, shown), **switches}
         self.usual, self.elsewhere = usual, elsewhere
         self.presets = {} if presets is None else {f.stem: f for f in presets.glob("*.yaml")}
         self.settings: dict[str, tuple[Field[Any], Any]] = {}
         self.add_argument("-h", "--help", action="help", help="Show this help and exit.")
-        # Without `usual` --help shows all flags already; --help-all is accepted there too.
-        shown = "Show all flags and exit." if usual else argparse.SUPPRESS
-        self.add_argument("--help-all", action=AtOnce, do=self._help_all, help=shown)
+        for name, (_, shown) in self.switches.items():
+            self.add_argument(flag(name), action="store_true", help=shown)
         if files:
             self.add_argument("--config", action="append", metavar="FILE", help=CONFIG)
             self.add_argument("--print_config", action="store_true", help=PRINT_CONFIG)
@@ -198,6 +202,9 @@ class Parser(argparse.ArgumentParser):
     def read(self, argv: Sequence[str] | None = None) -> dict[str, Any]:
         """`chosen`, which raises WrongCall instead of ending the program."""
         found, rest = self._words(argv)
+        for name, (do, _) in self.switches.items():
+            if found.pop(name, False):
+                do()
         if rest:
             raise WrongCall(self._unexpected(rest))
         for name in (presets := found.pop("preset", ())):
@@ -320,17 +327,6 @@ class Parser(argparse.ArgumentParser):
             example = f", such as --data {word}" if "--data" in known else ""
             return f"unexpected {word}. Write the flag before it{example}."
         return self.elsewhere(word) or f"there is no flag {word}.{did_you_mean(word, known)}"
-
-
-class AtOnce(argparse.Action):
-    """A flag that does something as soon as it is read."""
-
-    def __init__(self, do: Callable[[], object], **keywords: Any) -> None:
-        super().__init__(nargs=0, **keywords)
-        self.do = do
-
-    def __call__(self, *_: Any) -> None:
-        self.do()
 
 
 def help_of(item: Field[Any]) -> str:

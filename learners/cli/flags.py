@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from datasets.core.options import Checked, as_yaml, flag
-from datasets.core.parser import AtOnce, Parser
+from datasets.core.parser import Parser
 from datasets.items.settings import SignalSettings
 from learners.cli.console import be_quiet, be_verbose
 from learners.cli.settings import AugmentSettings, NetworkSettings, Settings, TrainSettings
@@ -15,6 +15,14 @@ from learners.cli.settings import AugmentSettings, NetworkSettings, Settings, Tr
 T = TypeVar("T", bound=Checked)
 
 PRESETS = Path(__file__).parents[1] / "presets"
+#: Flags of all commands on what they print.
+MESSAGES = {
+    "quiet": (be_quiet, "Print only results, warnings and errors; show no progress bars."),
+    "verbose": (
+        be_verbose,
+        "Also print the details that otherwise go only to a run's log.txt.",
+    ),
+}
 #: Settings that a model keeps, whose flags other commands do not have.
 OF_MODEL = (SignalSettings, NetworkSettings, TrainSettings, AugmentSettings)
 #: Settings that the help of fine-tuning shows by itself.
@@ -33,13 +41,15 @@ def read_call(settings: type[T], argv: Sequence[str] | None, text: str | None, *
     ------
     SecondhandError : as `Parser.parse`.
     """
-    return _with_messages(Parser(text, settings, elsewhere=_of_model, **more)).parse(settings, argv)
+    return Parser(text, settings, switches=MESSAGES, elsewhere=_of_model, **more).parse(
+        settings, argv
+    )
 
 
 def finetune_parser(text: str | None = None) -> Parser:
     """The parser of fine-tuning, with a group of flags for each section of `Settings`; ``text`` as for `Parser`."""
     sections = map(type, Settings().sections.values())
-    return _with_messages(Parser(text, *sections, usual=USUAL, files=True, presets=PRESETS))
+    return Parser(text, *sections, usual=USUAL, files=True, presets=PRESETS, switches=MESSAGES)
 
 
 def parse(argv: Sequence[str] | None, text: str | None = None) -> Settings:
@@ -50,15 +60,6 @@ def parse(argv: Sequence[str] | None, text: str | None = None) -> Settings:
 def dump(settings: Settings) -> str:
     """The settings as YAML that ``--config`` reads back."""
     return as_yaml({name: value for name, value in settings.flat().items() if name != "resume"})
-
-
-def _with_messages(parser: Parser) -> Parser:
-    """The parser with ``--quiet`` and ``--verbose``."""
-    text = "Print only results, warnings and errors; show no progress bars."
-    parser.add_argument("--quiet", action=AtOnce, do=be_quiet, help=text)
-    text = "Also print the details that otherwise go only to a run's log.txt."
-    parser.add_argument("--verbose", action=AtOnce, do=be_verbose, help=text)
-    return parser
 
 
 def _of_model(word: str) -> str:

@@ -147,15 +147,15 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     if asked.run.resume is not None:
         command = read_command(folder) or command
     asked, origin = start_from(asked)
-    legacy = {} if asked.run.resume is not None else inherited(asked, origin)
-    known = partial(resolve, asked, legacy)
+    handed_on = {} if asked.run.resume is not None else inherited(asked, origin)
+    known = partial(resolve, asked, handed_on)
     first = known()
     first.check()
     check_task(first, origin)
     distributed.check_batch(first.train.bs)
     device = pick_device(distributed.device(first.speed.device), train=True)
     check_precision(first.speed.precision, device)
-    if legacy and "epochs" not in asked.chosen and not first.train.epochs:
+    if handed_on and "epochs" not in asked.chosen and not first.train.epochs:
         log.info("Warm start: only the head is trained. To train the body as well: --epochs 2")
     spectrogram = None
     if origin is not None and origin.spectrogram is not None:
