@@ -5,21 +5,18 @@ unpacked into sets/NAME/files of the cache folder ($SECONDHAND_CACHE). To use
 files that you downloaded yourself, put them into sets/NAME, or unpack them in
 sets/NAME/files. With SECONDHAND_MIRROR=BASE, https://HOST/PATH is downloaded
 from BASE/HOST/PATH.
-
-examples:
-  python -m datasets.catalog                  # list the sets: size, licence
-  python -m datasets.catalog esc50            # download a set, print its folder
-  python -m datasets.catalog gwosc:GW150914   # download an event, print its files
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from datasets.core.errors import SecondhandError
-from datasets.core.help import plain_parser
+from datasets.core.options import Checked, positional
+from datasets.core.parser import Parser
 from datasets.core.program import use_utf8_output
 from datasets.sources.gwosc import NOTE, PREFIX, fetch_event
 from datasets.sources.public import SETS, fetch
@@ -41,13 +38,26 @@ def fetch_named(name: str) -> Path:
     return fetch(name)
 
 
+@dataclass(kw_only=True)
+class CatalogSettings(Checked):
+    """sets"""
+
+    names: list[str] = positional("Sets to download. Default: list all sets.", [])
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = plain_parser("python -m datasets.catalog", str(__doc__))
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="Sets to download. Default: list all sets."
-    )
-    options = parser.parse_args(argv)
+    options = Parser(
+        "datasets.catalog",
+        str(__doc__),
+        CatalogSettings,
+        usage="[NAME...]",
+        examples=(
+            "python -m datasets.catalog                  # list the sets: size, licence",
+            "python -m datasets.catalog esc50            # download a set, print its folder",
+            "python -m datasets.catalog gwosc:GW150914   # download an event, print its files",
+        ),
+    ).parse(CatalogSettings, argv)
     logging.basicConfig(format="%(message)s", stream=sys.stderr, level=logging.INFO)
     if not options.names:
         for name, public in SETS.items():

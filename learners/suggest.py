@@ -5,16 +5,38 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from datasets.core.options import option, positional
 from datasets.kinds.base import KINDS
 from learners.cli import console
-from learners.cli.flags import add_flags, bare_parser
-from learners.cli.settings import SuggestSettings
+from learners.cli.commands import PATHS, PoolSettings
+from learners.cli.flags import read_call
+
+
+@dataclass(kw_only=True)
+class SuggestSettings(PoolSettings):
+    """suggestions"""
+
+    paths: list[str] = positional(PATHS)
+    n: int = option(50, "Number of files, or windows of long recordings, to suggest.")
+    mine: bool = option(
+        False,
+        "List the surest answers instead. Where nothing should be found, they are likely false alarms: delete the "
+        "right ones, and give the table to finetune --background.",
+    )
+    out: Path = option(
+        Path("next.csv"),
+        "Table to fill in. A page that shows the files is written beside it (next.csv: next/index.html).",
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    parser = bare_parser(
+    settings = read_call(
+        SuggestSettings,
+        argv,
         "learners.suggest",
         "Active learning: list the files whose labels would improve the model most. The model is unsure of them, "
         "and no two are alike (arXiv 1708.00489, 1906.03671). Fill in the column label of the table and give it "
@@ -26,11 +48,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             "python -m learners.suggest runs/birds/model nights-without-birds/ --mine --n 200 --out noise.csv",
         ),
     )
-    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
-    parser.add_argument("paths", nargs="+", help="Files, folders, or patterns in quotes.")
-    add_flags(parser, SuggestSettings)
-    settings = parser.parse_args(argv)
-
     console.start(settings)
     from learners.active.listing import as_text, check_out, write_list
     from learners.active.teaching import labelled_in, pool_of, suggest

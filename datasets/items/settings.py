@@ -83,6 +83,7 @@ class DataSettings:
         "Files of unknown classes, to measure how many of them are refused: a folder, or a table with the "
         "column path. They are not used for training.",
         metavar="PATH",
+        once=True,
     )
     background: str | None = option(
         None,

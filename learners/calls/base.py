@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag
 from datasets.core.registry import Registry
-from learners.cli.settings import OutputSettings
+from learners.cli.commands import OutputSettings
 
 if TYPE_CHECKING:
     from learners.inference.machines import Machines

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from datasets.cameras.clock import Clock, iso
 from datasets.core.errors import SecondhandError, counted
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
+from datasets.kinds.base import KINDS
 from learners.cli.settings import ConfidenceSettings
 from learners.events.merging import check_seconds
 from learners.inference.predictions import (
@@ -31,6 +32,9 @@ from learners.rule.base import AnyRule
 from learners.rule.reasons import Reason, Why
 from learners.rule.rule import Rule
 from learners.rule.thresholds import Threshold, threshold_for_accuracy
+
+if TYPE_CHECKING:
+    from datasets.items.items import Items
 
 #: Seconds without a frame that end an event, if ``--gap`` names no others: a common setting of camera-trap studies.
 GAP = 60.0
@@ -255,9 +259,10 @@ def fit_event_threshold(
     labels: Sequence[str],
     paths: Sequence[str],
     settings: ConfidenceSettings,
-    clock: Clock,
-) -> Threshold:
-    """The threshold on the probability of an event, from the events that the calibration files form.
+    table: Items,
+) -> Threshold | None:
+    """The threshold on the probability of an event, from the events that the calibration files form; None of other
+    items than photos.
 
     With a target accuracy it is guaranteed on events (`threshold_for_accuracy`, with the groups of their first
     files); where they are too few, the larger of target and threshold is used, with a ``message``. Without a target
@@ -268,13 +273,16 @@ def fit_event_threshold(
     rule, classes : those of the model, without a threshold for events.
     calibration : outputs of the n calibration items, with groups.
     labels, paths : their n labels and files.
-    clock : times of the files, and their deployments.
+    table : the items of the run, with the times of their files, and their deployments.
     """
+    if not KINDS[table.kind].photo:
+        return None
     parts, every = [Part(path) for path in paths], len(classes)
     frames = predictions_from(
         rule, classes, parts, calibration.logits, calibration.features, top=every
     )
-    events = [event for event in events_of(paths, clock) if len({labels[n] for n in event}) == 1]
+    found = events_of(paths, table.clock)
+    events = [event for event in found if len({labels[n] for n in event}) == 1]
     all_answered = rule.but(threshold=0.0)
     merged = [
         merge_frames([frames[number] for number in numbers], all_answered) for numbers in events

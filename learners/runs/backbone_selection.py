@@ -40,7 +40,6 @@ from learners.inference.embedding import features_of
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.runs.folder import BACKBONES
-from learners.runs.resize import resize_of
 from learners.training.members import explain_errors
 from learners.training.probe import fit_probe
 
@@ -96,8 +95,8 @@ class BackboneSelection:
 
 def select_backbone(
     folder: Path, table: Items, settings: Settings, device: str
-) -> tuple[Settings, BackboneSelection | None]:
-    """Return the settings with the chosen backbone, and the selection; a resumed run keeps its backbone.
+) -> BackboneSelection | None:
+    """The backbone that ``--backbone auto`` chooses; a resumed run keeps its backbone. None if the user named one.
 
     Raises
     ------
@@ -107,10 +106,10 @@ def select_backbone(
     selection = _read(record) if record.is_file() else None
     if selection is None or backbone not in (selection.requested, selection.chosen):
         if not settings.network.candidates:
-            return settings, None
+            return None
         selection = choose(table, settings, device)
         write_beside(record, f"{json.dumps(jsonable(asdict(selection)), indent=1)}\n".encode())
-    return settings.but(backbone=selection.chosen), selection
+    return selection
 
 
 def choose(table: Items, settings: Settings, device: str) -> BackboneSelection:
@@ -236,7 +235,8 @@ def _evaluate_candidate(
     pictures, items = _pictures(name, rows, table, settings)
     size = settings.network.size or native_size(name)
     network, spec, preprocessing = build(NetworkSpec(name, len(table.classes), size, head="linear"))
-    preprocessing = replace(preprocessing, resize=resize_of(table, settings.network.resize))
+    assert settings.network.resize is not None
+    preprocessing = replace(preprocessing, resize=settings.network.resize)
     predictor = Predictor(Bundle(network.eval(), spec, table.classes, preprocessing), device=device)
     try:
         features, _ = features_of(predictor, pictures)  # NaN where a picture cannot be read

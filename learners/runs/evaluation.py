@@ -25,8 +25,8 @@ from datasets.items.labels import MULTI, UNKNOWN, names_of
 from datasets.items.table import load_table, load_unknown, load_unlabelled, summary
 from datasets.kinds.base import kind_of
 from datasets.sources.base import ReadOptions
+from learners.cli.commands import EvaluateSettings
 from learners.cli.result import confusions_of
-from learners.cli.settings import EvaluateSettings
 from learners.evaluation.domain_shift import expected_accuracy, prediction_figures
 from learners.evaluation.figures import score_items
 from learners.evaluation.held_out import Evaluation, predict_held_out

@@ -28,7 +28,7 @@ from datasets.core.program import installed_commands
 from datasets.items.items import Items
 from learners import distributed
 from learners.cli.console import command_line
-from learners.cli.flags import dump, given_settings, parse
+from learners.cli.flags import dump, parse
 from learners.cli.settings import FREE, Settings
 from learners.files.lock import LOCK, locked
 from learners.files.names import shared_provenance
@@ -212,8 +212,8 @@ def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
     write_beside(file, csv_bytes(text))
 
 
-def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settings:
-    """Settings of a run to resume, with the flags that may change.
+def settings_of(folder: Path, changes: Mapping[str, Any]) -> Settings:
+    """Settings of a run to resume, with ``changes`` that do not affect the result.
 
     Raises
     ------
@@ -229,13 +229,14 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settin
             f"--resume {folder} is not a run folder, or its run stopped before the training (it has no config.yaml). "
             "Repeat the command that started it"
         )
-    settings = parse(parser, ["--config", str(config)])
+    settings = parse(["--config", str(config)])
     earlier = settings.flat()
-    changes = {**given_settings(parser, argv)}
-    changes.pop("resume")
     changed = settings.but(**changes).whole().flat()
-    if changed["out"] == folder:
-        changes.pop("out", None)
+    changes = {
+        name: value
+        for name, value in changes.items()
+        if not (name == "resume" or (name == "out" and changed[name] == folder))
+    }
     forbidden = [name for name in changes if changed[name] != earlier[name] and name not in FREE]
     forbidden += [name for name in ("out", "overwrite") if changes.get(name)]
     if forbidden:
@@ -244,8 +245,7 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settin
             f"--resume {folder} cannot be combined with {flags}, which would change the run. Leave these flags out, or "
             f"start another run: --config {config} --out OTHER {flags} …"
         )
-    changes |= {"out": folder, "overwrite": False, "resume": folder}
-    return settings.but(**changes)
+    return settings.but(**{**changes, "out": folder, "overwrite": False, "resume": folder})
 
 
 def command_of(folder: Path) -> str:

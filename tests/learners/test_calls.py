@@ -10,7 +10,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from learners.calls.base import CALLS, Call, call_of
-from learners.cli.settings import OutputSettings
+from learners.cli.commands import OutputSettings
 from learners.outputs.base import OUTPUTS
 
 

@@ -14,7 +14,7 @@ from datasets import catalog
 from datasets.core.options import check_names, read_settings
 from datasets.items.settings import spectrogram_text
 from datasets.kinds import base
-from learners.cli.flags import PRESETS, make_parser, parse
+from learners.cli.flags import PRESETS, parse
 from learners.cli.settings import Settings
 
 FILES = sorted(PRESETS.glob("*.yaml"))
@@ -31,7 +31,7 @@ each = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
 def read(words: list[str]) -> Settings:
-    return parse(make_parser("learners.finetune", "words"), words)
+    return parse(words)
 
 
 def launch_lines(file: Path) -> list[list[str]]:

@@ -32,7 +32,7 @@ from datasets.core import file_state
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from learners.cli.console import command_line
-from learners.cli.flags import make_parser, parse
+from learners.cli.flags import parse
 from learners.cli.settings import Settings
 from learners.evaluate import main as evaluate_main
 from learners.evaluation.figures import CHOSE
@@ -397,9 +397,7 @@ def test_each_stage_is_called_by_itself(finished, tmp_path):
     for name in ("checkpoint", "items.csv", "history.csv"):
         copy = shutil.copytree if (finished / name).is_dir() else shutil.copy
         copy(finished / name, folder / name)
-    settings = parse(
-        make_parser("learners.finetune", ""), ["--config", str(finished / "config.yaml")]
-    )
+    settings = parse(["--config", str(finished / "config.yaml")])
     one = prepare(folder, settings, command="the stages")
     assert one.settings.train.lr_mult == 100  # the default for pictures
     stages.train(one)
