@@ -298,7 +298,7 @@ class Rows:
         for part in numbers.split(BLOCK):
             rows = self.features[part]
             if self.axes is None:
-                rows = (rows.cpu().double() - self.mean) / self.scale
+                rows = rows.cpu().double().sub_(self.mean).div_(self.scale)
             yield part, rows
 
     def sum_over(self, numbers: Tensor, layer: Tensor, loss: RowLoss) -> float:
