@@ -1,4 +1,14 @@
-"""``python -m app [MODEL...]``: a web page on this machine, over model folders or the newest run."""
+"""python -m app [MODEL...] [flags]
+
+Serve a web page for one or several models. By default only this computer can open it.
+
+examples:
+  python -m app                                     # the newest model in runs/
+  python -m app runs/photos/model runs/birds/model
+  python -m app runs/photos/model --label new/ --feedback corrections/
+  python -m app --train                             # train a model from the page
+  python -m app runs/photos/model --host 0.0.0.0 --auth NAME:PASSWORD
+"""
 
 from __future__ import annotations
 
@@ -129,20 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = read_call(
-        PageSettings,
-        argv,
-        "app",
-        "Serve a web page for one or several models. By default only this computer can open it.",
-        usage="[MODEL...]",
-        examples=(
-            "python -m app                                     # the newest model in runs/",
-            "python -m app runs/photos/model runs/birds/model",
-            "python -m app runs/photos/model --label new/ --feedback corrections/",
-            "python -m app --train                             # train a model from the page",
-            "python -m app runs/photos/model --host 0.0.0.0 --auth NAME:PASSWORD",
-        ),
-    )
+    options = read_call(PageSettings, argv, __doc__)
     console.log_to_terminal()
     keep_memory_on_cpu(options.device)
     auth = [_name_and_password(pair) for pair in options.auth]

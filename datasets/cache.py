@@ -1,4 +1,12 @@
-"""Inspect, verify or empty the cache of spectrograms and decoded pictures."""
+"""python -m datasets.cache info|verify|clear [flags]
+
+Inspect, verify or empty the cache of spectrograms and decoded pictures.
+
+examples:
+  python -m datasets.cache info      # number of pictures, size, limit, folder
+  python -m datasets.cache verify    # delete damaged pictures; exit status 3 if there were some
+  python -m datasets.cache clear     # delete all pictures
+"""
 
 from __future__ import annotations
 
@@ -33,17 +41,7 @@ class CacheSettings(Checked):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command. Returns the exit status: 0, or 3 if some pictures were damaged."""
-    options = Parser(
-        "datasets.cache",
-        str(__doc__),
-        CacheSettings,
-        usage="info|verify|clear",
-        examples=(
-            "python -m datasets.cache info      # number of pictures, size, limit, folder",
-            "python -m datasets.cache verify    # delete damaged pictures; exit status 3 if there were some",
-            "python -m datasets.cache clear     # delete all pictures",
-        ),
-    ).parse(CacheSettings, argv)
+    options = Parser(__doc__, CacheSettings).parse(CacheSettings, argv)
     from datasets.core.store import FAILURE, PICTURE, PIXELS
     from datasets.spectrograms.pictures import PictureCache
 

@@ -1,10 +1,15 @@
-"""List and download public data sets, which finetune --data takes by name.
+"""python -m datasets.catalog [NAME...] [flags]
 
-Downloads are checked against published hashes where there are any, and
-unpacked into sets/NAME/files of the cache folder ($SECONDHAND_CACHE). To use
-files that you downloaded yourself, put them into sets/NAME, or unpack them in
-sets/NAME/files. With SECONDHAND_MIRROR=BASE, https://HOST/PATH is downloaded
-from BASE/HOST/PATH.
+List and download public data sets, which finetune --data takes by name.
+
+Downloads are checked against published hashes where there are any, and unpacked into sets/NAME/files of the cache
+folder ($SECONDHAND_CACHE). To use files that you downloaded yourself, put them into sets/NAME, or unpack them in
+sets/NAME/files. With SECONDHAND_MIRROR=BASE, https://HOST/PATH is downloaded from BASE/HOST/PATH.
+
+examples:
+  python -m datasets.catalog                  # list the sets: size, licence
+  python -m datasets.catalog esc50            # download a set, print its folder
+  python -m datasets.catalog gwosc:GW150914   # download an event, print its files
 """
 
 from __future__ import annotations
@@ -47,17 +52,7 @@ class CatalogSettings(Checked):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    options = Parser(
-        "datasets.catalog",
-        str(__doc__),
-        CatalogSettings,
-        usage="[NAME...]",
-        examples=(
-            "python -m datasets.catalog                  # list the sets: size, licence",
-            "python -m datasets.catalog esc50            # download a set, print its folder",
-            "python -m datasets.catalog gwosc:GW150914   # download an event, print its files",
-        ),
-    ).parse(CatalogSettings, argv)
+    options = Parser(__doc__, CatalogSettings).parse(CatalogSettings, argv)
     logging.basicConfig(format="%(message)s", stream=sys.stderr, level=logging.INFO)
     if not options.names:
         for name, public in SETS.items():

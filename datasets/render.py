@@ -1,9 +1,15 @@
-"""Write spectrograms of sound files and Q-scans of strain files as PNG pictures, without training.
+"""python -m datasets.render FILE... --out FOLDER [flags]
+
+Write spectrograms of sound files and Q-scans of strain files as PNG pictures, without training.
 
 A recording longer than the window gives one picture per window. The pictures have no axes unless you give --axes
 (strain). The folders below the files' common folder are kept below --out, so files of two places keep most of their
 paths. Standard output lists file and picture, separated by a tab; standard error lists the files that were left
 out, and why. Exit status: 0; 3 if some files could not be rendered; 2 for a wrong call.
+
+examples:
+  python -m datasets.render calls/*.wav --out pictures/
+  python -m datasets.render strain/*.hdf5 --at 1126259462.4 --axes --out pictures/
 """
 
 from __future__ import annotations
@@ -32,11 +38,6 @@ from datasets.kinds.base import KINDS, Kind, drawn_kinds, kind_of
 if TYPE_CHECKING:
     from datasets.spectrograms.pictures import PictureCache
     from datasets.spectrograms.settings import SpectrogramSettings
-
-EXAMPLES = (
-    "python -m datasets.render calls/*.wav --out pictures/",
-    "python -m datasets.render strain/*.hdf5 --at 1126259462.4 --axes --out pictures/",
-)
 
 
 def render(
@@ -112,7 +113,7 @@ def render(
         rejected += [check for check in checks if isinstance(check, Rejected)]
         paths = [p for p, check in zip(paths, checks, strict=True) if check is None]
         if paths:
-            settings = SignalSettings(spectrogram=spectrogram).of(file_kind)
+            settings = SignalSettings(spectrogram=spectrogram).for_kind(file_kind)
             settings |= mel_settings if of.mel else {}
             if channel and of.gps:
                 named = {with_channel(path, channel): names[path] for path in paths}
@@ -275,14 +276,7 @@ class RenderSettings(Checked):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = Parser(
-        "datasets.render",
-        str(__doc__),
-        RenderSettings,
-        usage="FILE... --out FOLDER",
-        examples=EXAMPLES,
-        files=True,
-    )
+    parser = Parser(__doc__, RenderSettings, files=True)
     try:
         return _run(parser.parse(RenderSettings, argv))
     except SecondhandError as error:

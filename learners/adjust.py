@@ -1,4 +1,14 @@
-"""``python -m learners.adjust MODEL``: a copy of a model that answers more files, or refuses more."""
+"""python -m learners.adjust MODEL [flags]
+
+Choose between answering and refusing, without training. Prints how many held-out files the model answers under
+stricter and looser rules, and how many answers are right; with --out writes a copy of the model with another rule.
+The copy has the same network and needs no data. Exit status: 0; 2 for a wrong call.
+
+examples:
+  python -m learners.adjust runs/photos/model
+  python -m learners.adjust runs/photos/model --keep-known 0.9 --out adjusted/
+  python -m learners.adjust runs/photos/model --threshold 0.8 --out adjusted/
+"""
 
 from __future__ import annotations
 
@@ -51,20 +61,7 @@ class AdjustSettings(Checked):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0."""
-    settings = read_call(
-        AdjustSettings,
-        argv,
-        "learners.adjust",
-        "Choose between answering and refusing, without training. Prints how many held-out files the model answers "
-        "under stricter and looser rules, and how many answers are right; with --out writes a copy of the model with "
-        "another rule. The copy has the same network and needs no data. Exit status: 0; 2 for a wrong call.",
-        usage="MODEL",
-        examples=(
-            "python -m learners.adjust runs/photos/model",
-            "python -m learners.adjust runs/photos/model --keep-known 0.9 --out adjusted/",
-            "python -m learners.adjust runs/photos/model --threshold 0.8 --out adjusted/",
-        ),
-    )
+    settings = read_call(AdjustSettings, argv, __doc__)
     chosen = settings.rule
 
     console.log_to_terminal()
@@ -85,7 +82,7 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
     """Print the model's operating points, with the ``chosen`` rule marked."""
     from learners.rule.operating_points import OperatingPoints
 
-    if (table := OperatingPoints.of(bundle.metrics)) is None:
+    if (table := OperatingPoints.read(bundle.metrics)) is None:
         kind = "" if bundle.rule.exclusive else ", because it is a multi-label model"
         if bundle.rule.exclusive and (note := bundle.provenance.get("note")):
             kind = f" ({note})"  # such as a copy that was fitted to a site
@@ -158,7 +155,7 @@ def _write(settings: AdjustSettings, out: Path, chosen: Mapping[str, Any]) -> No
     if out.resolve() == Path(settings.model).resolve():
         raise SecondhandError(f"--out {out} is the model itself. Name another folder")
     bundle = load_bundle(settings.model)
-    before = OperatingPoints.of(bundle.metrics)
+    before = OperatingPoints.read(bundle.metrics)
     after = before and before.at(chosen)
     rule = _flags(chosen)
     save_with_rule(

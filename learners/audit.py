@@ -1,4 +1,15 @@
-"""``python -m learners.audit MODEL PATH...``: how often a model is right at your site, from a few labels."""
+"""python -m learners.audit MODEL PATH... | MODEL --labels TABLE [flags]
+
+Estimate how often a model is right on your own unlabelled files. First draw the files that tell most about it, by
+stratified sampling, and label them in the table, or on the page by app --label. Then give the table as --labels: it
+prints the accuracy with 95 % limits, and --out writes a model fitted to the site. Exit status: 0; 3 if some files
+or rows could not be used (they are listed); 2 for a wrong call.
+
+examples:
+  python -m learners.audit runs/photos/model new/ --n 50 --out audit.csv
+  python -m learners.audit runs/photos/model --labels audit.csv
+  python -m learners.audit runs/photos/model --labels audit.csv --out site-model/
+"""
 
 from __future__ import annotations
 
@@ -54,21 +65,7 @@ class AuditSettings(PoolSettings):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files or rows could not be used."""
-    settings = read_call(
-        AuditSettings,
-        argv,
-        "learners.audit",
-        "Estimate how often a model is right on your own unlabelled files. First draw the files that tell most about "
-        "it, by stratified sampling, and label them in the table, or on the page by app --label. Then give the table as "
-        "--labels: it prints the accuracy with 95 % limits, and --out writes a model fitted to the site. Exit status: 0; 3 if some "
-        "files or rows could not be used (they are listed); 2 for a wrong call.",
-        usage="MODEL PATH... | MODEL --labels TABLE",
-        examples=(
-            "python -m learners.audit runs/photos/model new/ --n 50 --out audit.csv",
-            "python -m learners.audit runs/photos/model --labels audit.csv",
-            "python -m learners.audit runs/photos/model --labels audit.csv --out site-model/",
-        ),
-    )
+    settings = read_call(AuditSettings, argv, __doc__)
 
     console.start(settings)
     from learners.model.hub import model_folder
@@ -81,7 +78,7 @@ def _draw(settings: AuditSettings) -> int:
     """Draw files, write the table and the sheet, and print what to do with them."""
     from learners.active.auditing import check_single_label, columns_of, draw_audit
     from learners.active.listing import as_text, check_out, write_list
-    from learners.active.teaching import labelled_in, pool_of
+    from learners.active.teaching import find_pool, labelled_in
     from learners.inference.predictor import Predictor
     from learners.report.galleries import Shot
 
@@ -90,7 +87,7 @@ def _draw(settings: AuditSettings) -> int:
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     check_single_label(predictor)
     skipped: Counter[str] = Counter()
-    files, unread = pool_of(predictor, settings.paths, skipped)
+    files, unread = find_pool(predictor, settings.paths, skipped)
     audit = draw_audit(
         predictor,
         settings.model,

@@ -1,4 +1,14 @@
-"""``python -m learners.discover MODEL PATH...``: new classes among the files that a model refuses."""
+"""python -m learners.discover MODEL PATH... [flags]
+
+Find new classes: cluster the files that a model refuses, and list which files are of classes that it does not know
+(conformal p-values and Benjamini-Hochberg, arXiv 2104.08279). Write the name of a cluster into one row of the
+table, and give the table to finetune --data. Files that the model was trained on, and copies of them, are skipped.
+Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.
+
+examples:
+  python -m learners.discover runs/photos/model new/ --out found.csv
+  python -m learners.discover runs/birds/model '2024/*.wav' --fdr 0.05 --overwrite
+"""
 
 from __future__ import annotations
 
@@ -41,20 +51,7 @@ class DiscoverSettings(PoolSettings):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    settings = read_call(
-        DiscoverSettings,
-        argv,
-        "learners.discover",
-        "Find new classes: cluster the files that a model refuses, and list which files are of classes that it does "
-        "not know (conformal p-values and Benjamini-Hochberg, arXiv 2104.08279). Write the name of a cluster into one "
-        "row of the table, and give the table to finetune --data. Files that the model was trained on, and copies of "
-        "them, are skipped. Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
-        usage="MODEL PATH...",
-        examples=(
-            "python -m learners.discover runs/photos/model new/ --out found.csv",
-            "python -m learners.discover runs/birds/model '2024/*.wav' --fdr 0.05 --overwrite",
-        ),
-    )
+    settings = read_call(DiscoverSettings, argv, __doc__)
 
     console.start(settings)
     from learners.active.discovery import discover

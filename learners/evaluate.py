@@ -1,4 +1,14 @@
-"""``python -m learners.evaluate MODEL --data FOLDER --out FOLDER``: how good a model is on other data."""
+"""python -m learners.evaluate MODEL --data SOURCE [flags]
+
+Measure a model on labelled files that it was not trained on: accuracy, calibration, and how many files of unknown
+classes it refuses. Writes a report and a table of predictions. With --no-labels it estimates the accuracy. Exit
+status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.
+
+examples:
+  python -m learners.evaluate runs/photos/model --data other-site/ --out report
+  python -m learners.evaluate runs/photos/model --data test.csv --unknown others/
+  python -m learners.evaluate runs/photos/model --data unlabelled/ --no-labels
+"""
 
 from __future__ import annotations
 
@@ -16,22 +26,7 @@ from learners.cli.flags import read_call
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    settings = read_call(
-        EvaluateSettings,
-        argv,
-        "learners.evaluate",
-        "Measure a model on labelled files that it was not trained on: accuracy, calibration, and how many files of "
-        "unknown classes it refuses. Writes a report and a table of predictions. With --no-labels it estimates "
-        "the accuracy. "
-        "Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
-        usage="MODEL --data SOURCE",
-        examples=(
-            "python -m learners.evaluate runs/photos/model --data other-site/ --out report",
-            "python -m learners.evaluate runs/photos/model --data test.csv --unknown others/",
-            "python -m learners.evaluate runs/photos/model --data unlabelled/ --no-labels",
-        ),
-        files=True,
-    )
+    settings = read_call(EvaluateSettings, argv, __doc__, files=True)
 
     console.log_to_terminal()
     keep_memory_on_cpu(settings.device)

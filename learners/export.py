@@ -1,4 +1,13 @@
-"""``python -m learners.export MODEL``: a model as one ONNX file that other programs run."""
+"""python -m learners.export MODEL [flags]
+
+Export a model as one ONNX file that includes normalisation and temperature scaling. Input: uint8 pixels [n, 3,
+height, width]. Outputs: calibrated probabilities, logits and features. The file is written only if it agrees with
+the model. Exit status: 0; 2 for a wrong call or a model that cannot be exported.
+
+examples:
+  python -m learners.export runs/photos/model
+  python -m learners.export runs/photos/model --out photos.onnx --overwrite
+"""
 
 from __future__ import annotations
 
@@ -30,20 +39,7 @@ class ExportSettings(Checked):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0."""
-    settings = read_call(
-        ExportSettings,
-        argv,
-        "learners.export",
-        "Export a model as one ONNX file that includes normalisation and temperature scaling. Input: uint8 "
-        "pixels [n, 3, height, width]. Outputs: calibrated probabilities, logits and features. The file is "
-        "written only if it agrees with the model. Exit status: 0; 2 for a wrong call or a model that cannot "
-        "be exported.",
-        usage="MODEL",
-        examples=(
-            "python -m learners.export runs/photos/model",
-            "python -m learners.export runs/photos/model --out photos.onnx --overwrite",
-        ),
-    )
+    settings = read_call(ExportSettings, argv, __doc__)
 
     console.log_to_terminal()
     from learners.model.bundle import load_bundle

@@ -1,4 +1,16 @@
-"""``python -m learners.finetune --data FOLDER``: a fine-tuned model, its report and its predictions."""
+"""python -m learners.finetune --data SOURCE [SOURCE...] [flags]
+
+Fine-tune a pretrained network on labelled pictures, sounds or strain. Writes a run folder with the model, a report, and
+the predictions for the files that were not trained on.
+
+examples:
+  python -m learners.finetune --data demo:digits --epochs 1     # a demo without a download
+  python -m learners.finetune --data photos/ --unknown others/  # photos/CLASS/FILE
+  python -m learners.finetune --data items.csv --group-by '^([^_]+)' --out runs/site-wise
+  python -m learners.finetune --data photos/ --target-accuracy 0.98 --preset best
+  python -m learners.finetune --from runs/photos/model --data corrected.csv
+  python -m learners.finetune --resume runs/photos
+"""
 
 from __future__ import annotations
 
@@ -44,12 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (sys.argv[1:] if argv is None else argv):
         print(installed_commands(FIRST), file=sys.stderr)
         return 2
-    settings = parse(argv)
+    settings = parse(argv, __doc__)
     console.log_to_terminal()
     if (folder := settings.run.resume) is not None:
-        from learners.runs.folder import is_finished, settings_of
+        from learners.runs.folder import is_finished, read_run_settings
 
-        settings = settings_of(folder, settings.given())
+        settings = read_run_settings(folder, settings.given())
         if is_finished(folder):
             if distributed.is_first():
                 print(f"{folder}: this run is complete", *_next(folder, {}), sep="\n")
@@ -64,25 +76,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         return _cross_validate(settings, command)
     with progress.step("Loading the program"):
-        from datasets.items.labels import names_of
-        from learners.evaluation.held_out import Evaluation
         from learners.runs.finetuning import launch
         from learners.runs.folder import resume_command
         from learners.runs.run import Run
 
-    def announce(run: Run, evaluation: Evaluation) -> None:
-        metrics, table = run.bundle.metrics, run.items.table
-        confusions = result.confusions_of(evaluation.predictions, metrics)
-        lines = result.sentences(
-            metrics, confusions, table.protocol, groups=table.groups, more=evaluation.lines
-        )
-        calibrating = table.frame.loc[table.frame["split"].eq("calibration"), "label"]
-        present = {name for label in calibrating for name in names_of(label)}
-        uncalibrated = [name for name in table.classes if name not in present]
-        lines += result.small_data(metrics, len(table.frame), uncalibrated)
+    def announce(run: Run, found: result.Result) -> None:
         print()
-        result.print_result(lines, alarm=result.answers_almost_nothing(metrics))
-        print(*_next(run.folder, metrics), sep="\n")
+        result.print_result(found.sentences, alarm=result.answers_almost_nothing(found.metrics))
+        print(*_next(run.folder, found.metrics), sep="\n")
         if run.interrupted:
             print(f"Resume the training: {resume_command(run.folder)}")
         sys.stdout.flush()

@@ -1,4 +1,18 @@
-"""``python -m learners.predict MODEL PATH...``: one prediction per file, on standard output."""
+"""python -m learners.predict MODEL PATH... [flags]
+
+Predict the class of each file, or unknown with a reason: ambiguous (the probability is too low), unusual (the
+overall score is too low) or out of distribution (too far from the training data). Writes one row per file to
+standard output and messages to standard error. Exit status: 0; 3 if some files could not be used (they are listed)
+or do not contain the time --at; 2 for a wrong call.
+
+examples:
+  python -m learners.predict runs/photos/model new/            # a table on the terminal
+  python -m learners.predict runs/photos/model new/ --out predictions.csv
+  python -m learners.predict runs/animals/model camera/detections.json --windows --out boxes.csv
+  python -m learners.predict runs/birds/model night.wav --events --format raven --out night.txt
+  python -m learners.predict runs/glitches/model H1.hdf5 --at 1126259462.4
+  python -m learners.predict runs/glitches/model frames/ --events --out events.csv
+"""
 
 from __future__ import annotations
 
@@ -25,30 +39,12 @@ USUAL = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    settings = read_call(
-        PredictSettings,
-        argv,
-        "learners.predict",
-        "Predict the class of each file, or unknown with a reason: ambiguous (the probability is too low), unusual "
-        "(the overall score is too low) or out of distribution (too far from the training data). Writes one row per file to standard "
-        "output and messages to standard error. Exit status: 0; 3 if some files could not be used (they are "
-        "listed) or do not contain the time --at; 2 for a wrong call.",
-        usual=USUAL,
-        usage="MODEL PATH...",
-        examples=(
-            "python -m learners.predict runs/photos/model new/            # a table on the terminal",
-            "python -m learners.predict runs/photos/model new/ --out predictions.csv",
-            "python -m learners.predict runs/animals/model camera/detections.json --windows --out boxes.csv",
-            "python -m learners.predict runs/birds/model night.wav --events --format raven --out night.txt",
-            "python -m learners.predict runs/glitches/model H1.hdf5 --at 1126259462.4",
-            "python -m learners.predict runs/glitches/model frames/ --events --out events.csv",
-        ),
-    )
+    settings = read_call(PredictSettings, argv, __doc__, usual=USUAL)
 
     console.start(settings)
     if settings.out is None:
         console.require_output()
-    from learners.calls.base import call_of
+    from learners.calls.base import find_call
     from learners.inference.cluster import OnCluster
     from learners.inference.machines import Machines
     from learners.inference.predictor import Predictor
@@ -61,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = OUTPUTS.find(settings.format or usual, "--format")
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
-    call = call_of(settings, bundle, output)
+    call = find_call(settings, bundle, output)
     options = _options(settings, bundle) | call.options()
     # The probability of merged rows depends on all classes.
     options["top"] = sys.maxsize if call.lists_all and call.top > 0 else call.top
     machines = (OnCluster if settings.cluster else Machines)(settings, options, call.on_one_machine)
     predictor = Predictor(bundle, device=machines.device, **options)
     command = console.as_typed("learners.predict", argv)
-    status = call.run(predictor, machines, Provenance.of(predictor, settings.model, command))
+    status = call.run(predictor, machines, Provenance.record(predictor, settings.model, command))
     if settings.out is not None:
         log.info("Written: %s", settings.out)
     return status

@@ -1,4 +1,13 @@
-"""``python -m learners.search MODEL EXAMPLE PATH...``: more files like an example."""
+"""python -m learners.search MODEL EXAMPLE [PATH...] [flags]
+
+List the files, or windows of long recordings, that are most similar to an example, by the cosine similarity of the
+model's features. Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.
+
+examples:
+  python -m learners.search runs/photos/model odd.jpg photos/ --top 10
+  python -m learners.search runs/birds/model call.wav night/ --at 12.5 --out near.csv
+  python -m learners.search runs/photos/model odd.jpg photos/ --embeddings photos.parquet
+"""
 
 from __future__ import annotations
 
@@ -63,20 +72,7 @@ class SearchSettings(PoolSettings):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    settings = read_call(
-        SearchSettings,
-        argv,
-        "learners.search",
-        "List the files, or windows of long recordings, that are most similar to an example, by the cosine "
-        "similarity of the model's features. Exit status: 0; 3 if some files could not be used (they are "
-        "listed); 2 for a wrong call.",
-        usage="MODEL EXAMPLE [PATH...]",
-        examples=(
-            "python -m learners.search runs/photos/model odd.jpg photos/ --top 10",
-            "python -m learners.search runs/birds/model call.wav night/ --at 12.5 --out near.csv",
-            "python -m learners.search runs/photos/model odd.jpg photos/ --embeddings photos.parquet",
-        ),
-    )
+    settings = read_call(SearchSettings, argv, __doc__)
 
     console.start(settings)
     from learners.active.embeddings import Embeddings

@@ -1,4 +1,11 @@
-"""``python -m learners.share MODEL USER/NAME``: upload a model folder to the Hugging Face hub."""
+"""python -m learners.share MODEL USER/NAME [flags]
+
+Share a model without its data. USER/NAME uploads the model folder to the Hugging Face hub, where others use it as
+hf:USER/NAME. Exit status: 0; 1 if an existing repository was not replaced; 2 for a wrong call.
+
+examples:
+  python -m learners.share runs/photos/model USER/photos --private
+"""
 
 from __future__ import annotations
 
@@ -25,15 +32,7 @@ class ShareSettings(Checked):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 if an existing repository was not replaced."""
-    options = read_call(
-        ShareSettings,
-        argv,
-        "learners.share",
-        "Share a model without its data. USER/NAME uploads the model folder to the Hugging Face hub, where others "
-        "use it as hf:USER/NAME. Exit status: 0; 1 if an existing repository was not replaced; 2 for a wrong call.",
-        usage="MODEL USER/NAME",
-        examples=("python -m learners.share runs/photos/model USER/photos --private",),
-    )
+    options = read_call(ShareSettings, argv, __doc__)
     console.log_to_terminal()
     model, to = options.model, options.to
     from learners.model.hub import publish

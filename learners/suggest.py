@@ -1,4 +1,15 @@
-"""``python -m learners.suggest MODEL PATH...``: which files to label next, as a table and a contact sheet."""
+"""python -m learners.suggest MODEL PATH... [flags]
+
+Active learning: list the files whose labels would improve the model most. The model is unsure of them, and no two
+are alike (arXiv 1708.00489, 1906.03671). Fill in the column label of the table and give it to finetune --data.
+Files that the model was trained on, and copies of them, are skipped. Exit status: 0; 3 if some files could not be
+used (they are listed); 2 for a wrong call.
+
+examples:
+  python -m learners.suggest runs/photos/model new/ --n 40 --out next.csv
+  python -m learners.suggest runs/birds/model '2024/*.wav' --n 100
+  python -m learners.suggest runs/birds/model nights-without-birds/ --mine --n 200 --out noise.csv
+"""
 
 from __future__ import annotations
 
@@ -34,23 +45,10 @@ class SuggestSettings(PoolSettings):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    settings = read_call(
-        SuggestSettings,
-        argv,
-        "learners.suggest",
-        "Active learning: list the files whose labels would improve the model most. The model is unsure of them, "
-        "and no two are alike (arXiv 1708.00489, 1906.03671). Fill in the column label of the table and give it "
-        "to finetune --data. Files that the model was trained on, and copies of them, are skipped. Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
-        usage="MODEL PATH...",
-        examples=(
-            "python -m learners.suggest runs/photos/model new/ --n 40 --out next.csv",
-            "python -m learners.suggest runs/birds/model '2024/*.wav' --n 100",
-            "python -m learners.suggest runs/birds/model nights-without-birds/ --mine --n 200 --out noise.csv",
-        ),
-    )
+    settings = read_call(SuggestSettings, argv, __doc__)
     console.start(settings)
     from learners.active.listing import as_text, check_out, write_list
-    from learners.active.teaching import labelled_in, pool_of, suggest
+    from learners.active.teaching import find_pool, labelled_in, suggest
     from learners.inference.predictor import Predictor
     from learners.model.hub import model_folder
     from learners.report.galleries import Shot
@@ -59,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings.model = str(model_folder(settings.model))
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     skipped: Counter[str] = Counter()
-    files, unread = pool_of(predictor, settings.paths, skipped)
+    files, unread = find_pool(predictor, settings.paths, skipped)
     suggestions = suggest(
         predictor,
         files,

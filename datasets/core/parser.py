@@ -8,22 +8,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from inspect import get_annotations
 from pathlib import Path
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from datasets.core.errors import SecondhandError, did_you_mean
-from datasets.core.options import (
-    Checked,
-    as_yaml,
-    check_names,
-    default_of,
-    flag,
-    read_settings,
-)
+from datasets.core.options import Checked, as_yaml, check_names, default_of, flag, read_settings
 from datasets.core.program import installed_commands
 
 T = TypeVar("T", bound=Checked)
@@ -116,32 +109,30 @@ class Parser(argparse.ArgumentParser):
 
     Parameters
     ----------
-    command : its module, as behind ``python -m``.
-    about : what it does; the first paragraph of its help.
+    text : the docstring of its module: the call as its first line, what it does, and examples. It is the help.
     sections : dataclasses with an `option` or a `positional` for each setting; each becomes a group of the help.
     usual : settings that ``--help`` shows; ``--help-all`` then shows all. If empty, ``--help`` shows all.
-    usage : words without a flag and required flags, as the first line of the help shows them.
-    examples : commands at the end of the help.
     files : ``--config FILE`` and ``--print_config`` are flags, too.
     presets : folder of settings files that ``--preset NAME`` reads.
+    switches : flags that are no settings, without dashes: what each does as soon as the words are read, and its help.
     elsewhere : says of a flag that the command does not have where it is one; "" of all others.
     """
 
     def __init__(
         self,
-        command: str,
-        about: str,
+        text: str | None,
         *sections: type,
         usual: Sequence[str] = (),
-        usage: str = "",
-        examples: Sequence[str] = (),
         files: bool = False,
         presets: Path | None = None,
+        switches: Mapping[str, tuple[Callable[[], object], str]] = MappingProxyType({}),
         elsewhere: Callable[[str], str] = lambda flag: "",
     ) -> None:
+        usage, _, about = (text or "").partition("\n")
+        about, _, self.examples = about.partition("examples:\n")
         super().__init__(
-            prog=installed_commands(f"python -m {command}"),
-            usage=f"python -m {command} {usage} [flags]".replace("  ", " "),
+            prog=installed_commands(" ".join(usage.split()[:3])),
+            usage=usage,
             description=about,
             formatter_class=_Help,
             add_help=False,
@@ -149,13 +140,15 @@ class Parser(argparse.ArgumentParser):
             exit_on_error=False,
             argument_default=argparse.SUPPRESS,
         )
-        self.usual, self.examples, self.elsewhere = usual, examples, elsewhere
+        # Without `usual` --help shows all flags already; --help-all is accepted there too.
+        shown = "Show all flags and exit." if usual else argparse.SUPPRESS
+        self.switches = {"help_all": (self._help_all, shown), **switches}
+        self.usual, self.elsewhere = usual, elsewhere
         self.presets = {} if presets is None else {f.stem: f for f in presets.glob("*.yaml")}
         self.settings: dict[str, tuple[Field[Any], Any]] = {}
         self.add_argument("-h", "--help", action="help", help="Show this help and exit.")
-        # Without `usual` --help shows all flags already; --help-all is accepted there too.
-        text = "Show all flags and exit." if usual else argparse.SUPPRESS
-        self.add_argument("--help-all", action=AtOnce, do=self._help_all, help=text)
+        for name, (_, shown) in self.switches.items():
+            self.add_argument(flag(name), action="store_true", help=shown)
         if files:
             self.add_argument("--config", action="append", metavar="FILE", help=CONFIG)
             self.add_argument("--print_config", action="store_true", help=PRINT_CONFIG)
@@ -167,26 +160,22 @@ class Parser(argparse.ArgumentParser):
 
     def _add(self, section: type) -> None:
         """Add a group of flags for a dataclass, and one for each that it inherits settings from."""
-        hints = get_type_hints(section)
-        of = {item.name: item for item in fields(section) if item.metadata}
-        for item in of.values():
-            if item.metadata["positional"]:
-                self.settings[item.name] = item, hints[item.name]
-                many = hints[item.name] == list[str]
-                action = self.add_argument(
-                    item.name, nargs="*" if many else "?", help=item.metadata["help"]
-                )
-                action.field = item  # type: ignore[attr-defined]
-        for layer in section.__mro__:
-            names = [n for n in get_annotations(layer) if n in of]
-            flags = [of[name] for name in names if not of[name].metadata["positional"]]
-            if not flags:
-                continue
-            group = self.add_argument_group(str(layer.__doc__).partition("\n")[0].rstrip("."))
-            for item in flags:
+        hints, layers = get_type_hints(section), section.__mro__
+        # Groups without a flag are not shown.
+        groups = {
+            name: group
+            for layer in layers
+            for group in [self.add_argument_group(str(layer.__doc__).partition("\n")[0])]
+            for name in get_annotations(layer)
+        }
+        for item in fields(section):
+            if item.metadata:
                 hint = item.metadata["read"] or hints[item.name]
                 self.settings[item.name.rstrip("_")] = item, hint
-                action = group.add_argument(flag(item.name), **_keywords(item, hint))
+                positional = item.metadata["positional"]
+                action = (self if positional else groups[item.name]).add_argument(
+                    item.name if positional else flag(item.name), **_keywords(item, hint)
+                )
                 action.field = item  # type: ignore[attr-defined]
 
     def parse(self, settings: type[T], argv: Sequence[str] | None = None) -> T:
@@ -213,6 +202,9 @@ class Parser(argparse.ArgumentParser):
     def read(self, argv: Sequence[str] | None = None) -> dict[str, Any]:
         """`chosen`, which raises WrongCall instead of ending the program."""
         found, rest = self._words(argv)
+        for name, (do, _) in self.switches.items():
+            if found.pop(name, False):
+                do()
         if rest:
             raise WrongCall(self._unexpected(rest))
         for name in (presets := found.pop("preset", ())):
@@ -229,9 +221,8 @@ class Parser(argparse.ArgumentParser):
         values |= {name: self._value(name, value) for name, value in found.items()}
         defaults = {name: default_of(item) for name, (item, _) in self.settings.items()}
         if printing:
-            print(
-                as_yaml({n: v for n, v in (defaults | values).items() if v is not MISSING}), end=""
-            )
+            shown = {n: v for n, v in (defaults | values).items() if v is not MISSING}
+            print(as_yaml(shown), end="")
             sys.exit(0)
         if missing := [n for n, v in defaults.items() if v is MISSING and n not in values]:
             raise WrongCall(self._missing(missing))
@@ -243,8 +234,7 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """The whole help, with the examples."""
-        examples = "\nexamples:\n" + "".join(f"  {line}\n" for line in self.examples)
-        return installed_commands(super().format_help() + examples * bool(self.examples))
+        return installed_commands(f"{super().format_help()}\nexamples:\n{self.examples}")
 
     def print_help(self, file: Any = None) -> None:
         """Print the help with the usual flags."""
@@ -329,12 +319,7 @@ class Parser(argparse.ArgumentParser):
 
     def _unexpected(self, words: Sequence[str]) -> str:
         """What is wrong with words that belong to no flag."""
-        known = [
-            name
-            for action in self._actions
-            for name in action.option_strings
-            if name.startswith("--")
-        ]
+        known = [name for action in self._actions for name in action.option_strings]
         word = next((word for word in words if word.startswith("-")), words[0]).partition("=")[0]
         if word.casefold() in ("true", "false"):
             return f"unexpected {word}. {_SWITCH.format('--ema or --no-ema')}"
@@ -342,17 +327,6 @@ class Parser(argparse.ArgumentParser):
             example = f", such as --data {word}" if "--data" in known else ""
             return f"unexpected {word}. Write the flag before it{example}."
         return self.elsewhere(word) or f"there is no flag {word}.{did_you_mean(word, known)}"
-
-
-class AtOnce(argparse.Action):
-    """A flag that does something as soon as it is read."""
-
-    def __init__(self, do: Callable[[], object], **keywords: Any) -> None:
-        super().__init__(nargs=0, **keywords)
-        self.do = do
-
-    def __call__(self, *_: Any) -> None:
-        self.do()
 
 
 def help_of(item: Field[Any]) -> str:
@@ -398,6 +372,8 @@ def _keywords(item: Field[Any], hint: Any) -> dict[str, Any]:
     """What argparse is told of a flag."""
     keywords: dict[str, Any] = {"help": item.metadata["help"]}
     kinds = members(hint)
+    if item.metadata["positional"]:
+        return keywords | {"nargs": "*" if kinds == [list[str]] else "?"}
     if kinds == [bool]:
         return keywords | {"action": argparse.BooleanOptionalAction}
     keywords["metavar"] = item.metadata["metavar"] or metavar(hint)

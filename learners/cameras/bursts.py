@@ -121,12 +121,12 @@ class Bursts(Merge):
     def values(self, event: Prediction) -> dict[str, Any]:
         """The columns of an event that `__call__` has yielded."""
         files = tuple(frame.path for frame in event.windows)
-        times = [iso(time) for file in files if (time := self.clock.of(file).time)] or [""]
+        times = [iso(time) for file in files if (time := self.clock.find(file).time)] or [""]
         name, count = self._names[event.path], _count(event)
         return vars(Event(name, times[0], times[-1], len(files), files, count))
 
     def _camera(self, frame: Prediction) -> str:
-        self.clock.of(frame.path, readable=not frame.reason.crashed)  # and remembers it
+        self.clock.find(frame.path, readable=not frame.reason.crashed)  # and remembers it
         return camera_of(frame.path, self.clock)
 
     def summary(self) -> str:
@@ -138,7 +138,7 @@ class Bursts(Merge):
         )
 
 
-def bursts_of_call(settings: Any, rule: AnyRule, clock: Clock, top: int) -> Bursts:
+def bursts_from_settings(settings: Any, rule: AnyRule, clock: Clock, top: int) -> Bursts:
     """How a call merges frames into events: by its own threshold, else by that of the model for events.
 
     Raises
@@ -159,7 +159,7 @@ def bursts_of_call(settings: Any, rule: AnyRule, clock: Clock, top: int) -> Burs
 
 def camera_of(path: str, clock: Clock) -> str:
     """The camera of a file: its deployment, else its folder."""
-    return clock.of(path).deployment or os.path.dirname(path)
+    return clock.find(path).deployment or os.path.dirname(path)
 
 
 def _count(event: Prediction) -> int | None:
@@ -190,7 +190,7 @@ def events_of(
     clock = clock or Clock()
     groups: dict[tuple[str, str], list[tuple[datetime | None, int]]] = {}
     for path in paths:
-        clock.of(path)  # all, before their times are settled
+        clock.find(path)  # all, before their times are settled
     for number, path in enumerate(paths):
         time, name = _moment(path, clock), clock.sequences.get(path, "")
         alone = "" if name or time is not None else path
@@ -214,7 +214,7 @@ def _order(frame: tuple[datetime | None, int]) -> tuple[float, int]:
 
 def _moment(path: str, clock: Clock) -> datetime | None:
     """The time of a file; UTC if it has no zone."""
-    time = clock.of(path).time
+    time = clock.find(path).time
     return time if time is None or time.tzinfo else time.replace(tzinfo=UTC)
 
 

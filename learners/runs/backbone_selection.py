@@ -30,13 +30,13 @@ from datasets.items.splits import split_units, stratified_folds
 from datasets.kinds.base import KINDS
 from datasets.spectrograms.windows import cut_windows, render_rows
 from learners.backbones.building import build, native_size
-from learners.backbones.hub import mel_of
+from learners.backbones.hub import read_mel
 from learners.backbones.spec import NetworkSpec
 from learners.cli.settings import SOUND_BACKBONE, Settings
 from learners.evaluation.calibration_metrics import fraction
 from learners.files.jsonable import jsonable
 from learners.files.names import last_part
-from learners.inference.embedding import features_of
+from learners.inference.embedding import extract_features
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.runs.folder import BACKBONES
@@ -206,7 +206,7 @@ def _pictures(
     ------
     SecondhandError : a backbone of sound for other files.
     """
-    mel = mel_of(name)
+    mel = read_mel(name)
     if mel and not KINDS[table.kind].mel:
         raise SecondhandError(
             f"--backbone {name}: it is trained on sound, and these are {table.kind} files. Leave it out."
@@ -239,7 +239,7 @@ def _evaluate_candidate(
     preprocessing = replace(preprocessing, resize=settings.network.resize)
     predictor = Predictor(Bundle(network.eval(), spec, table.classes, preprocessing), device=device)
     try:
-        features, _ = features_of(predictor, pictures)  # NaN where a picture cannot be read
+        features, _ = extract_features(predictor, pictures)  # NaN where a picture cannot be read
         good = ~np.isnan(features).any(axis=1)
         if not good.any():
             raise SecondhandError("none of the training files can be read")

@@ -21,7 +21,7 @@ import pandas as pd
 
 from datasets.core.cells import csv_bytes, csv_text, write_rows
 from datasets.core.errors import SecondhandError
-from datasets.core.file_state import FILE_STATES, FileState, states_of
+from datasets.core.file_state import FILE_STATES, FileState, read_states
 from datasets.core.files import write_beside
 from datasets.core.options import flag
 from datasets.core.program import installed_commands
@@ -34,6 +34,7 @@ from learners.files.lock import LOCK, locked
 from learners.files.names import shared_provenance
 from learners.inference.predictions import cell
 from learners.machine import software_and_hardware
+from learners.runs.status import STATUS
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ BACKBONES = "backbones.json"
 EARLY = {
     LOCK,
     "log.txt",
+    STATUS,
     "items.csv",
     "background.csv",
     "rejected.csv",
@@ -65,7 +67,7 @@ def run_folder(settings: Settings) -> Iterator[Path]:
     SecondhandError : the folder exists without ``--overwrite``, is not a run, or is used by another
         process.
     """
-    folder = settings.run.out or _folder_of(settings)
+    folder = settings.run.out or _new_folder(settings)
     old = folder.with_name(f".{folder.name}.old")
     resuming = settings.run.resume is not None
     if not resuming and folder.exists() and not (folder.is_dir() and is_empty(folder)):
@@ -164,7 +166,7 @@ def run_name(sources: Sequence[str]) -> str:
     return name or "run"
 
 
-def _folder_of(settings: Settings) -> Path:
+def _new_folder(settings: Settings) -> Path:
     """runs/NAME, after the data, for a run without ``--out``; with ``--overwrite`` also if it exists."""
     name = run_name(settings.data.sources)
     first = folder = Path.cwd() / "runs" / name
@@ -212,7 +214,7 @@ def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
     write_beside(file, csv_bytes(text))
 
 
-def settings_of(folder: Path, changes: Mapping[str, Any]) -> Settings:
+def read_run_settings(folder: Path, changes: Mapping[str, Any]) -> Settings:
     """Settings of a run to resume, with ``changes`` that do not affect the result.
 
     Raises
@@ -248,14 +250,14 @@ def settings_of(folder: Path, changes: Mapping[str, Any]) -> Settings:
     return settings.but(**{**changes, "out": folder, "overwrite": False, "resume": folder})
 
 
-def command_of(folder: Path) -> str:
+def read_command(folder: Path) -> str:
     """Command that started a run: the first line of its ``config.yaml``; "" if unknown."""
     first = (folder / "config.yaml").read_text(encoding="utf-8").partition("\n")[0]
     return first[2:] if first.startswith("# ") else ""
 
 
 def write_config(folder: Path, settings: Settings, command: str) -> None:
-    """Write ``config.yaml``, which `settings_of` and ``--config`` read."""
+    """Write ``config.yaml``, which `read_run_settings` and ``--config`` read."""
     if not distributed.is_first():
         return
     first = f"# {' '.join(command.split())}\n" if command else ""
@@ -300,11 +302,11 @@ def record_inputs(
     paths = dict.fromkeys(other_files)
     if opened:
         paths |= dict.fromkeys(path for t in tables.values() for path in t["path"])
-    files = {path: known_states.get(path) or FileState.of(path) for path in paths}
+    files = {path: known_states.get(path) or FileState.read(path) for path in paths}
     record = folder / FILE_STATES
     if has_progress(folder) and record.is_file() and all(file.is_file() for file in texts):
         same = all(file.read_text(encoding="utf-8") == text for file, text in texts.items())
-        _compare(folder, states_of(folder), files, same)
+        _compare(folder, read_states(folder), files, same)
         return
     record.parent.mkdir(exist_ok=True)
     for file, text in texts.items():

@@ -24,7 +24,7 @@ from datasets.core.cells import csv_text
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.part import PART_COLUMNS
-from datasets.items.describe import protocol_of
+from datasets.items.describe import describe_protocol
 from datasets.items.preparing import load_grouped
 from datasets.items.rehearsal import check_splits, folds_of
 from datasets.items.splits import fold_names
@@ -40,8 +40,8 @@ from learners.runs.folder import (
     empty_folder,
     has_progress,
     is_empty,
+    read_run_settings,
     run_name,
-    settings_of,
     write_config,
 )
 from learners.runs.resolve import resolve
@@ -158,7 +158,7 @@ def _train(
     settings, fold_folder = folds.runs[name], folds.place(name)
     if has_progress(fold_folder):
         given = settings.given()
-        settings = settings_of(fold_folder, {n: given[n] for n in FREE if n in given})
+        settings = read_run_settings(fold_folder, {n: given[n] for n in FREE if n in given})
     else:
         shutil.rmtree(fold_folder, ignore_errors=True)
     run = launch(settings, command=command, log_to=log_to)
@@ -202,7 +202,7 @@ def _plan(settings: Settings) -> tuple[pd.DataFrame, str]:
     frame["fold"] = folds_of(frame, data, seed)
     check_splits(frame, data, seed)
     items = frame[["path", "label", "group", "fold", *PART_COLUMNS]]
-    return items, protocol_of(table, frame, data)
+    return items, describe_protocol(table, frame, data)
 
 
 def _file_names(names: Sequence[str]) -> dict[str, str]:

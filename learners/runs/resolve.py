@@ -83,7 +83,7 @@ def resolve(
 
 def _backbone(asked: Settings, kind: str) -> str:
     """The backbone that the user named, else the default for this kind of data."""
-    network, spectrogram = asked.network, asked.signal.of(kind)
+    network, spectrogram = asked.network, asked.signal.for_kind(kind)
     if network.backbone != "default":
         return network.backbone
     # Networks are compared where each may bring its own spectrogram settings, size and weights.

@@ -26,13 +26,13 @@ from datasets.items.settings import DataSettings, SignalSettings
 from datasets.kinds.base import KINDS, spectrogram_from_dict
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners import distributed
-from learners.backbones.hub import mel_of
+from learners.backbones.hub import read_mel
 from learners.cli.settings import Settings
 from learners.inference.engine import pick_device
 from learners.machine import check_precision, keep_thread_count
 from learners.model.bundle import WEIGHTS, Bundle
 from learners.model.tta import TTAView, tta_views_for
-from learners.runs.folder import BACKBONES, command_of, record_inputs, write_config, write_csv
+from learners.runs.folder import BACKBONES, read_command, record_inputs, write_config, write_csv
 from learners.runs.resize import LOST, lost_by_crop
 from learners.runs.resolve import Machine, resolve
 from learners.runs.warm_start import inherited, start_from
@@ -145,17 +145,17 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     """
     start_time = time.monotonic()
     if asked.run.resume is not None:
-        command = command_of(folder) or command
+        command = read_command(folder) or command
     asked, origin = start_from(asked)
-    legacy = {} if asked.run.resume is not None else inherited(asked, origin)
-    known = partial(resolve, asked, legacy)
+    handed_on = {} if asked.run.resume is not None else inherited(asked, origin)
+    known = partial(resolve, asked, handed_on)
     first = known()
     first.check()
     check_task(first, origin)
     distributed.check_batch(first.train.bs)
     device = pick_device(distributed.device(first.speed.device), train=True)
     check_precision(first.speed.precision, device)
-    if legacy and "epochs" not in asked.chosen and not first.train.epochs:
+    if handed_on and "epochs" not in asked.chosen and not first.train.epochs:
         log.info("Warm start: only the head is trained. To train the body as well: --epochs 2")
     spectrogram = None
     if origin is not None and origin.spectrogram is not None:
@@ -172,7 +172,7 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     selection = _select_backbone(folder, table, known(table), device)
     backbone = None if selection is None else selection.chosen
     to_build = known(table, backbone)
-    trained_on = mel_of(to_build.network.backbone) if spectrogram is None else {}
+    trained_on = read_mel(to_build.network.backbone) if spectrogram is None else {}
     with keep_thread_count(first.speed.threads):
         items = distributed.first_process_value(
             lambda: load_items(table, data, signal, seed, folder, trained_on, spectrogram)

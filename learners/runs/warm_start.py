@@ -58,7 +58,7 @@ def inherited(asked: Settings, origin: Bundle | None) -> dict[str, Any]:
         name: getattr(origin.spec, name) for name in ("backbone", "size", "head", "dropout")
     }
     settings |= {"weights": "published", "resize": origin.preprocessing.resize}
-    settings |= {"kind": origin.kind, "overlap": origin.overlap, **_split_settings_of(folder)}
+    settings |= {"kind": origin.kind, "overlap": origin.overlap, **_read_split_settings(folder)}
     drawn = {
         "picture" if name == "size" else name: value
         for name, value in (origin.spectrogram or {}).items()
@@ -89,7 +89,7 @@ def inherited(asked: Settings, origin: Bundle | None) -> dict[str, Any]:
     return settings
 
 
-def _split_settings_of(model: Path) -> dict[str, Any]:
+def _read_split_settings(model: Path) -> dict[str, Any]:
     """Settings `SPLITTING` of the run around a model folder; empty without a run."""
     file = model.absolute().parent / "config.yaml"
     if not file.is_file():

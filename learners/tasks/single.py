@@ -136,7 +136,7 @@ def _checked(measured: Evaluation, model: Bundle) -> Evaluation:
     )
 
 
-def tree_of(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -> Tree | None:
+def resolve_tree(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -> Tree | None:
     """The tree of ``--classes-table``, else that of the warm start.
 
     Raises

@@ -109,7 +109,7 @@ FEATURES = {
         },
     ),
     "boxes of a detector": Vocabulary(
-        r"\b([Dd]etections|Box|Boxes|WholePhotos|NOT_ANIMAL|of_boxes|min_box_confidence)\b|\.box\b",
+        r"\b([Dd]etections|Box|Boxes|WholePhotos|NOT_ANIMAL|trained_on_boxes|min_box_confidence)\b|\.box\b",
         {
             "learners/cameras/": "the feature: prediction of boxes",
             "app/interface.py": "says that whole photos are not what the model was trained on",

@@ -36,7 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_table_marks_the_rule_of_the_model(model: Path, capsys) -> None:
     assert main([str(model)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    table = OperatingPoints.of(load_bundle(model).metrics)
+    table = OperatingPoints.read(load_bundle(model).metrics)
     assert lines[0].startswith("Of 60 calibration files, and of 30 files of unknown classes")
     rows = [line.replace("(this model)", "").split("  ") for line in lines[3:-2]]
     assert [[cell.strip() for cell in row if cell.strip()][1:] for row in rows] == [
@@ -72,7 +72,7 @@ def test_a_copy_answers_by_the_new_rule(model: Path, tmp_path: Path, capsys) -> 
     assert copy.rule.decide(logits, features).reason == by_flag.reason
     assert by_flag.reason != origin.rule.decide(logits, features).reason
     assert copy.provenance["lineage"][-1]["model"] == "copied"
-    before, now = OperatingPoints.of(origin.metrics), OperatingPoints.of(copy.metrics)
+    before, now = OperatingPoints.read(origin.metrics), OperatingPoints.read(copy.metrics)
     assert now.own.rule == "--keep-known 0.95"
     assert f"It answered      {before.own.answered} of 60" in output
     assert f"Now it answers   {now.own.answered} of 60" in output

@@ -75,15 +75,17 @@ class Drawing(Shared):
         }
 
 
+HELP = """python -m learners.draw MODEL [PATH...] [flags]
+
+Draw.
+
+examples:
+  draw it
+"""
+
+
 def parser() -> Parser:
-    return Parser(
-        "learners.draw",
-        "Draw.",
-        Drawing,
-        usage="MODEL [PATH...]",
-        files=True,
-        examples=("draw it",),
-    )
+    return Parser(HELP, Drawing, files=True)
 
 
 def read(*words: str) -> dict[str, Any]:

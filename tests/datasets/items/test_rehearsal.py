@@ -18,7 +18,7 @@ from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.splits import SPLITS
 from learners.active.teaching import labelled_in
 from learners.cli.flags import parse
-from learners.runs.folder import settings_of, write_config
+from learners.runs.folder import read_run_settings, write_config
 from learners.runs.run import load_items
 from tests.pictures import write_pictures
 
@@ -131,7 +131,7 @@ def test_from_another_folder_the_runs_files_are_the_same(
         *labelled_in(run / "model").contents
     }
     argv = ["--resume", str(run)]
-    assert settings_of(run, parse(argv).given()).data == settings.data
+    assert read_run_settings(run, parse(argv).given()).data == settings.data
     loaded = load(run, rows(pictures, "blue", 0, 14))
     old = loaded.table.frame.query("rehearsed").set_index("path")
     assert old["split"].to_dict() == begun.set_index("path")["split"].to_dict()

@@ -18,7 +18,7 @@ from datasets.core.errors import SecondhandError
 from datasets.items.items import Items
 from datasets.items.preparing import read_items
 from datasets.items.rendering import infer_spectrogram
-from learners.backbones.hub import mel_of
+from learners.backbones.hub import read_mel
 from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.inference.embedding import embed
@@ -238,7 +238,7 @@ def test_sounds_are_compared_by_the_spectrograms_of_each_backbone(pitches, netwo
     assert chosen.candidates[0].accuracy > 0.9
     trained = items.frame.loc[items.frame["split"].eq("train")]
     for features, name in zip(spectrograms, (backbone, ears), strict=True):
-        spectrogram = infer_spectrogram("sound", trained, settings.signal, mel_of(name))
+        spectrogram = infer_spectrogram("sound", trained, settings.signal, read_mel(name))
         theirs, _ = embed(trained["path"], backbone=name, spectrogram=spectrogram)
         assert np.allclose(features, theirs, atol=1e-5)
 

@@ -25,7 +25,7 @@ from learners.rule.tree import TreeRule
 from learners.runs import stages
 from learners.runs.resolve import resolve
 from learners.runs.warm_start import inherited
-from learners.tasks.single import tree_of
+from learners.tasks.single import resolve_tree
 from tests.learners.stops import QUICK, Stop, assert_same, interrupt
 from tests.pictures import write_pictures
 
@@ -268,6 +268,6 @@ def test_a_tree_of_classes_is_learnt_beside_and_handed_on(
     answers = pd.read_csv(tmp_path / "run/predictions.csv")
     assert {json.loads(branch)[0][0] for branch in answers["branch"]} <= {"cold", "red"}
     data = Settings().but(**{"from": tmp_path / "run/model"}).data
-    assert tree_of(data, bundle.classes, bundle) is tree
+    assert resolve_tree(data, bundle.classes, bundle) is tree
     with pytest.raises(SecondhandError, match="--classes-table with all classes"):
-        tree_of(data, [*bundle.classes, "white"], bundle)
+        resolve_tree(data, [*bundle.classes, "white"], bundle)
