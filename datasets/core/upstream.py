@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib.machinery import PathFinder
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 if TYPE_CHECKING:
     import torch
     from fastai.data.load import DataLoader
+    from fastxtend.callback.ema import EMACallback
     from PIL import Image
-    from torch import nn
 
 #: Versions that the workarounds were checked with, by package.
 CHECKED = {
@@ -107,25 +107,16 @@ def seed_workers_from(loader: DataLoader, generator: torch.Generator) -> None:
     loader.fake_l.generator = generator
 
 
-def skip_modules(modules: Iterable[nn.Module]) -> None:
-    """Make modules return their input, until `restore_modules`; the state dict keeps its names.
+def untangled_buffers(ema: EMACallback) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Pairs of an integer buffer of the network and of its average, to be copied after each step; call it when a fit
+    begins.
 
-    A forward hook would not save the computation; replacing the modules would change the names and the
-    optimizer's groups.
+    fastxtend pairs buffers of the network with themselves, so they never reach the average. This takes these pairs
+    from it. Its floating-point buffers, such as BatchNorm's averages, are only right with ``foreach``.
     """
-    for module in modules:
-        module.forward = _as_it_is
-
-
-def restore_modules(modules: Iterable[nn.Module]) -> None:
-    """Undo `skip_modules`, also in copies of the modules."""
-    for module in modules:
-        if module.__dict__.get("forward") is _as_it_is:
-            del module.forward
-
-
-def _as_it_is(x: Any) -> Any:
-    return x
+    ema.model_buffers, ema.ema_buffers = [], []
+    pairs = zip(ema.learn.model.buffers(), ema.ema_model.buffers(), strict=True)
+    return [(source, average) for source, average in pairs if not source.is_floating_point()]
 
 
 def deliver_late_interrupts() -> None:

@@ -104,7 +104,7 @@ def looser_rule(metrics: Mapping[str, Any]) -> tuple[str, str] | None:
     """The flag of a rule that answers more files, and what it answers, if the model answers fewer than half."""
     from learners.rule.operating_points import OperatingPoints
 
-    table = OperatingPoints.of(metrics)
+    table = OperatingPoints.read(metrics)
     if table is None or (point := table.offered) is None:
         return None
     return point.rule, table.sentence(point, part_name(table.split))
@@ -206,7 +206,7 @@ def next_commands(
     return lines
 
 
-def confusions_of(predictions: Any, metrics: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+def find_confusions(predictions: Any, metrics: Mapping[str, Any]) -> list[tuple[str, str, int]]:
     """True class, named class and number of files of the three most frequent confusions of the part that is reported.
 
     ``predictions`` is a table with the columns truth, best and split. Nothing of a multi-label model.

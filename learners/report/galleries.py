@@ -163,7 +163,7 @@ def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
         places = np.linspace(0, len(rows) - 1, EXAMPLES).astype(int) if len(rows) else ()
         for place in dict.fromkeys(places):
             try:
-                picture = pictures.render(Part.of_row(rows.iloc[place]))
+                picture = pictures.render(Part.from_row(rows.iloc[place]))
             except SecondhandError:  # listed among the files that could not be judged
                 continue
             small.append((page_picture(picture, SMALL), name))
@@ -188,7 +188,7 @@ def mistakes(
         caption = f"{row['best']} ({100 * row['probability']:.0f} %, {outcome}) · is {row['truth']}"
         if row["label_probability"] == row["label_probability"]:
             caption += f" ({100 * row['label_probability']:.0f} %)"
-        return pictures.figure(Part.of_row(row), caption, numbers[row["best"]])
+        return pictures.figure(Part.from_row(row), caption, numbers[row["best"]])
 
     return [figure(row) for row in surest.to_dict("records")]
 
@@ -201,7 +201,7 @@ def refused_although_right(pictures: Pictures, evaluation: Evaluation) -> list[F
     rows = rows.assign(turn=rows.groupby("truth").cumcount())
     return [
         pictures.figure(
-            Part.of_row(row), f"{row['truth']} ({percent(row['probability'])}) · {row['reason']}"
+            Part.from_row(row), f"{row['truth']} ({percent(row['probability'])}) · {row['reason']}"
         )
         for row in rows.sort_values("turn", kind="stable").head(SHOWN).to_dict("records")
     ]
@@ -221,7 +221,7 @@ def changed(
             f"→ {row['after'] or 'no prediction'} ({percent(row['after_probability'])})"
         )
         figures.append(
-            pictures.figure(Part.of_row(evaluation.predictions.iloc[row["row"]]), caption)
+            pictures.figure(Part.from_row(evaluation.predictions.iloc[row["row"]]), caption)
         )
     return figures
 
@@ -232,7 +232,7 @@ def suspected(pictures: Pictures, suspects: pd.DataFrame, evaluation: Evaluation
     for row in suspects.head(SHOWN).to_dict("records"):
         caption = f"labelled {row['truth']}; {row['suggested']}? {100 * row['suggested_probability']:.0f} %"
         figures.append(
-            pictures.figure(Part.of_row(evaluation.predictions.iloc[row["row"]]), caption)
+            pictures.figure(Part.from_row(evaluation.predictions.iloc[row["row"]]), caption)
         )
     return figures
 

@@ -128,8 +128,7 @@ def _kept_step(
     """Number of the row, from 1, of the kept epoch, and the figures that the kept weights reached."""
     if kept is None or "phase" not in epochs:
         return None, {}
-    phase = "unfrozen" if str(kept["phase"]).endswith("way") else kept["phase"]
-    rows = np.flatnonzero(epochs["phase"].eq(phase) & epochs["epoch"].eq(kept["epoch"]))
+    rows = np.flatnonzero(epochs["phase"].eq(kept["phase"]) & epochs["epoch"].eq(kept["epoch"]))
     return (int(rows[0]) + 1, dict(kept["reached"])) if len(rows) else (None, {})
 
 
@@ -169,7 +168,7 @@ def colours(count: int) -> list[str]:
 
 
 def embedding(
-    features: NDArray[np.float32], of: Sequence[str], classes: Sequence[str]
+    features: NDArray[np.float32], labels: Sequence[str], classes: Sequence[str]
 ) -> Markup | None:
     """Map of files: the first two principal components of their normalised features.
 
@@ -177,13 +176,13 @@ def embedding(
     ----------
     features : [n, width]; at most `DOTS` rows are plotted, spread evenly. Rows with NaN are left out;
         fewer than three give None.
-    of : the class of each; others than ``classes`` are plotted as unknown.
+    labels : the class of each; others than ``classes`` are plotted as unknown.
     """
     good = np.flatnonzero(np.isfinite(features).all(axis=1))
     if len(good) < 3 or features.shape[1] < 2:
         return None
     chosen = good[np.unique(np.linspace(0, len(good) - 1, DOTS).astype(int))]
-    x, names = normalise(features[chosen]), np.array(of, dtype=object)[chosen]
+    x, names = normalise(features[chosen]), np.array(labels, dtype=object)[chosen]
     x = x - x.mean(axis=0)
     across, sizes, _ = np.linalg.svd(x, full_matrices=False)
     at, variance = across[:, :2] * sizes[:2], np.square(sizes) / max(np.square(sizes).sum(), 1e-12)

@@ -7,9 +7,9 @@ The run folder: ``config.yaml`` (the resolved settings), ``items.csv`` and ``rej
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from datasets.core.files import write_beside
 from learners import distributed
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 def launch(
     settings: Settings,
-    typed: Mapping[str, Any] | None = None,
     *,
     command: str = "",
     log_to: Callable[[Path], object] = lambda file: None,
@@ -34,7 +33,7 @@ def launch(
 
     Parameters
     ----------
-    typed, command : as in `prepare`.
+    settings, command : as in `prepare`.
     log_to : called with the run's log file.
     announce : called as soon as model and report are ready, with the run and its evaluation by the validation,
         calibration and test files.
@@ -46,14 +45,14 @@ def launch(
     """
     with distributed.process_group(settings.speed.device), shared_folder(settings) as folder:
         log_to(folder / "log.txt")
-        run = prepare(folder, settings, typed, command)
+        prepared = prepare(folder, settings, command)
         from learners.runs import stages
 
-        with keep_thread_count(run.settings.speed.threads):
-            stages.train(run)
+        with keep_thread_count(prepared.settings.speed.threads):
+            run = stages.train(prepared)
             if not distributed.is_first():
                 return run
-            stages.calibrate(run)
+            run = stages.calibrate(run)
             evaluation = stages.predict(run)
             stages.report(run, evaluation)
             announce(run, evaluation)

@@ -14,9 +14,10 @@ from datasets.core.errors import Rejected
 from datasets.core.part import PART_COLUMNS
 from datasets.items.labels import UNKNOWN
 from datasets.items.rehearsal import earlier_items, is_rehearsed
-from datasets.items.table import items_of_run
+from datasets.items.table import read_items
 from learners import distributed
 from learners.backbones.building import drop_background_row
+from learners.backbones.spec import NetworkSpec
 from learners.evaluation.before_after import compare, maybe_of_new_class
 from learners.evaluation.held_out import (
     Evaluation,
@@ -32,14 +33,16 @@ from learners.report.report import write_report
 from learners.rule.base import AnyRule
 from learners.runs.backbone_selection import as_table
 from learners.runs.folder import provenance, write_csv
-from learners.runs.run import Run
+from learners.runs.run import Prepared, Run
 from learners.runs.warm_start import lineage
+from learners.training.describe import kept_in_words
+from learners.training.keep import Kept
 from learners.training.members import train_members
 
 log = logging.getLogger(__name__)
 
 
-def train(run: Run) -> None:
+def train(run: Prepared) -> Run:
     """Train the networks of a run; write ``history.csv`` and ``checkpoint/``.
 
     All processes of a distributed run call it. An interrupted training is resumed. As soon as the head is trained,
@@ -49,49 +52,52 @@ def train(run: Run) -> None:
     ------
     SecondhandError : a setting does not suit the network or the items.
     """
-    bundle, table = run.bundle, run.items.table
-    kept, run.interrupted = train_members(
-        run.folder, run.items, run.settings, run.device, run.task, bundle, run.decoded, run.origin,
-        on_improvement=partial(_write_model_so_far, run),
+    table = run.items.table
+    trained = train_members(
+        run.folder, run.items, run.settings, run.device, run.task, (run.network, run.spec, run.preprocessing),
+        run.decoded, run.origin, on_improvement=partial(_write_model_so_far, run),
     )  # fmt: skip
     distributed.close_group()
-    bundle.provenance = provenance(table, run.command, run.began) | {"kept": "; ".join(kept)}
-    if run.origin is not None:
-        bundle.provenance |= lineage(run.settings.data, run.origin, run.folder)
-    if run.selection is not None:
-        bundle.provenance["backbone"] = run.selection.summary
-    if joint := _prediction_differences(run):
-        bundle.provenance["kept"] += (
-            f" (validated one network, picture and window at a time; predictions are means over {joint})"
-        )
+    kept = "; ".join(map(kept_in_words, trained.kept))
+    if joint := _prediction_differences(run, trained.spec):
+        kept += f" (validated one network, picture and window at a time; predictions are means over {joint})"
         if distributed.is_first():
             log.debug(
                 "Each epoch is validated without averaging; predictions average over %s", joint
             )
+    notes = provenance(table, run.command, run.began) | {"kept": kept}
+    if run.origin is not None:
+        notes |= lineage(run.settings.data, run.origin, run.folder)
+    if run.selection is not None:
+        notes["backbone"] = run.selection.summary
+    bundle = run.model(trained.network, trained.spec, notes)
+    predictor = Predictor(
+        bundle, device=run.settings.speed.device, decoded=run.decoded, lookup=table.lookup
+    )
+    return Run(**vars(run), predictor=predictor, interrupted=trained.interrupted)
 
 
-def _write_model_so_far(run: Run, network: nn.Sequential, kept: str) -> None:
+def _write_model_so_far(run: Prepared, network: nn.Sequential, kept: Kept) -> None:
     """Write ``model/`` with this network, calibrated. It is usable while the training continues."""
     items = run.items
     if items.labels != items.table.classes:
         drop_background_row(network)
-    spec = replace(run.bundle.spec, n_classes=len(items.table.classes))
-    notes = provenance(items.table, run.command, run.began) | {"kept": kept}
-    bundle = replace(run.bundle, built=network, spec=spec, provenance=notes)
+    spec = replace(run.spec, n_classes=len(items.table.classes))
+    notes = provenance(items.table, run.command, run.began) | {"kept": kept_in_words(kept)}
+    bundle = run.model(network, spec, notes)
     predictor = Predictor(bundle, device=run.settings.speed.device, decoded=run.decoded)
     rule = _fitted_rule(run, predictor)
     predictor.close()
     save_bundle(replace(bundle, rule=rule), run.folder / "model")
-    log.info("Usable now: %s (%s). The training continues", run.folder / "model", kept)
+    log.info("Usable now: %s (%s). The training continues", run.folder / "model", notes["kept"])
 
 
-def calibrate(run: Run) -> None:
-    """Calibrate the model of a run on the calibration split."""
-    run.predictor = run.predictor.under(_fitted_rule(run, run.predictor))
-    run.bundle = run.predictor.bundle
+def calibrate(run: Run) -> Run:
+    """The run with its model calibrated on the calibration split."""
+    return replace(run, predictor=run.predictor.under(_fitted_rule(run, run.predictor)))
 
 
-def _fitted_rule(run: Run, predictor: Predictor) -> AnyRule:
+def _fitted_rule(run: Prepared, predictor: Predictor) -> AnyRule:
     """The rule of a model, fitted to the calibration split."""
     items, settings = run.items, run.settings
     measured = outputs_to_calibrate(predictor, items.table, items.rows, settings.train)
@@ -151,7 +157,7 @@ def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) ->
     table, items = run.items.table, earlier_items(run.settings.data)
     if items is None:
         return evaluation
-    earlier = items_of_run(items)
+    earlier = read_items(items)
     ood = set(earlier["path"][earlier["label"].eq(UNKNOWN)])
     new = sorted(set(run.bundle.classes) - set(origin.classes))
     predictions = evaluation.predictions
@@ -200,9 +206,9 @@ def write_onnx(run: Run) -> None:
             add_onnx(run.bundle, run.folder / "model", write_network)
 
 
-def _prediction_differences(run: Run) -> str:
+def _prediction_differences(run: Prepared, spec: NetworkSpec) -> str:
     """What predictions average over and the validation of an epoch does not (networks, variants, windows); or ""."""
-    members, tta_views, items = run.bundle.spec.members, len(run.bundle.tta_views), run.items
+    members, tta_views, items = spec.members, len(run.tta_views), run.items
     parts = [
         *([f"{members} networks"] if members > 1 else []),
         *([f"{tta_views} variants of each file (--tta)"] if tta_views > 1 else []),

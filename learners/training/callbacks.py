@@ -5,15 +5,10 @@ The order of the callbacks matters: each class gives its ``order`` and the reaso
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
 
 import torch
 from fastai.callback.core import Callback
@@ -28,10 +23,10 @@ from torch import Tensor, nn
 
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
-from datasets.core.files import write_beside
-from datasets.loaders.seeded import seed_of
-from learners import distributed
+from datasets.core.upstream import untangled_buffers
+from datasets.loaders.seeded import derive_seed
 from learners.backbones.building import batch_norms
+from learners.training.records import EPOCH, Epoch, Records
 
 log = logging.getLogger(__name__)
 
@@ -166,8 +161,7 @@ class Ema(EMACallback):
     """
 
     def __init__(self, horizon: float = 0.1) -> None:
-        # Without foreach, fastxtend averages each BatchNorm buffer with itself, so it never changes.
-        super().__init__(foreach=True)
+        super().__init__(foreach=True)  # see `untangled_buffers`
         self.horizon = horizon
 
     def before_fit(self) -> None:
@@ -176,20 +170,12 @@ class Ema(EMACallback):
         self.decay = 1 - 1 / reach
         self.inverse_decay = 1 - self.decay
         super().before_fit()
-        # fastxtend copies integer buffers (BatchNorm's batch counts) from the model to itself instead of to the
-        # average.
         if self.run:
-            self._counts = [
-                (source, average)
-                for source, average in zip(self.learn.model.buffers(), self.ema_model.buffers())  # noqa: B905
-                if not source.is_floating_point()
-            ]
+            self._counts = untangled_buffers(self)
             if steps == 1:
                 log.warning("--ema has no effect: the training has only one step")
             else:
                 log.debug("The weights are averaged over %.3g of %d steps", reach, steps)
-            self.model_buffers: list[Tensor] = []
-            self.ema_buffers: list[Tensor] = []
 
     @torch.no_grad()
     def after_batch(self) -> None:
@@ -228,11 +214,6 @@ def phase_of(learn: Learner) -> str:
     return "frozen" if learn.opt.frozen_idx == len(learn.opt.param_lists) - 1 else "unfrozen"
 
 
-def epoch_name(learn: Learner) -> str:
-    """Name of an epoch on the terminal."""
-    return "Head only, epoch" if phase_of(learn) == "frozen" else "Epoch"
-
-
 class Seeds(Callback):
     """Seeds each epoch and each item; stops a training whose files can no longer be read.
 
@@ -264,7 +245,7 @@ class Seeds(Callback):
         self.seen = False
         if self.searching:
             return
-        seed = seed_of(self.seed, phase_of(self.learn), self.epoch)
+        seed = derive_seed(self.seed, phase_of(self.learn), self.epoch)
         set_seed(seed)
         self.dls.train.begin(seed)
 
@@ -344,7 +325,7 @@ class ShowProgress(Callback):
 
     def before_epoch(self) -> None:
         self.opened.close()
-        title = f"{epoch_name(self.learn)} {self.epoch + 1} of {self.n_epoch}"
+        title = f"{EPOCH[phase_of(self.learn)]} {self.epoch + 1} of {self.n_epoch}"
         if hasattr(self.learn, "lr_finder"):
             title = "Finding the learning rate"
         total = len(self.dls.train) + len(self.dls.valid)
@@ -363,67 +344,45 @@ class ShowProgress(Callback):
 
 
 class EpochEnd(Callback):
-    """Base of callbacks that act at the end of a training epoch.
+    """Hands each finished epoch to the records of a training, and resumes from its checkpoint.
 
-    They do not act during the learning rate search, on epochs that an earlier process trained, or while predictions
+    It does nothing during the learning rate search, in epochs that an earlier process trained, and while predictions
     are computed.
     """
 
-    has_trained = False
+    order = 65  # after the recorder has the epoch's values and EMA has restored the model
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self.has_trained = False
 
     def before_fit(self) -> None:
         self.run, self.has_trained = not hasattr(self.learn, "lr_finder"), False
+        if self.run:
+            phase = 0 if phase_of(self.learn) == "frozen" else 1
+            self.records.checkpoints.begin(self.learn, phase)
+
+    def before_epoch(self) -> None:
+        self.began = time.monotonic()
 
     def after_train(self) -> None:
         self.has_trained = True
 
     def after_epoch(self) -> None:
-        if self.has_trained:
-            self.has_trained = False
-            self.epoch_ends()
-
-    def epoch_ends(self) -> None:
-        raise NotImplementedError
-
-    def figures(self) -> dict[str, float]:
-        """Losses and metrics of the epoch, by name."""
-        names = [n for n in self.recorder.metric_names if n not in ("epoch", "time")]
-        return dict(zip(names, map(float, self.recorder.values[-1]), strict=True))
-
-
-class History(EpochEnd):
-    """Appends a row per epoch to ``history.csv``, over both phases.
-
-    Columns: phase, epoch, train_loss, valid_loss, the metrics, lr (of the head), seconds.
-    """
-
-    order = 64  # before the best weights are saved, so that their epoch is always in the history
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def before_epoch(self) -> None:
-        self.began = time.monotonic()
-
-    def epoch_ends(self) -> None:
-        figures, phase = self.figures(), phase_of(self.learn)
-        row: dict[str, Any] = {"phase": phase, "epoch": self.epoch + 1, **figures}
-        row |= {"lr": self.opt.hypers[-1]["lr"], "seconds": time.monotonic() - self.began}
-        # The file is rewritten and renamed, so that no reader sees half a row.
-        lines = io.StringIO(
-            self.file.read_bytes().decode() if self.file.exists() else "", newline=""
+        if not self.has_trained:
+            return
+        self.has_trained = False
+        names = [name for name in self.recorder.metric_names if name not in ("epoch", "time")]
+        epoch = Epoch(
+            phase_of(self.learn),
+            self.epoch + 1,
+            self.n_epoch,
+            dict(zip(names, map(float, self.recorder.values[-1]), strict=True)),
+            len(self.dls.valid_ds),
+            self.opt.hypers[-1]["lr"],
+            time.monotonic() - self.began,
         )
-        writer = csv.DictWriter(lines, row.keys())
-        if not lines.seek(0, os.SEEK_END):
-            writer.writeheader()
-        writer.writerow({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()})
-        if distributed.is_first():
-            write_beside(self.file, lines.getvalue().encode())
-        shown = ", ".join(
-            f"{name.replace('train_', 'training ').replace('valid_', 'validation ')} {value:.3f}"
-            for name, value in figures.items()
-        )
-        name = epoch_name(self.learn)
-        log.info(
-            "%s %d of %d: %s  (%.1f s)", name, self.epoch + 1, self.n_epoch, shown, row["seconds"]
-        )
+        ema = getattr(self.learn, "ema", None)  # its weights are validated
+        network = self.learn.model if ema is None else ema.ema_model
+        with undisturbed_randomness(self.learn.dls):
+            self.records.add(epoch, network, self.learn)

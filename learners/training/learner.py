@@ -8,7 +8,10 @@ rates work for every family.
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,7 @@ from fastai.optimizer import OptimWrapper
 from fastai.vision.learner import model_meta, vision_learner
 from numpy.typing import NDArray
 from torch import nn
+from torch.nn.functional import linear
 
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing
@@ -44,10 +48,12 @@ from learners.training.callbacks import (
     batches_per_step,
     undisturbed_randomness,
 )
-from learners.training.checkpoints import Checkpoints, KeepBest, Position
-from learners.training.frozen import frozen_features
+from learners.training.checkpoints import Position
+from learners.training.features import frozen_features, head_learner, outputs
+from learners.training.keep import Keep, blend, choose, shares
 from learners.training.objectives import Objective, class_objective
-from learners.training.probe import fit_head
+from learners.training.probe import last_layer
+from learners.training.records import Epoch, Records
 from learners.training.shards import distribute
 
 log = logging.getLogger(__name__)
@@ -112,61 +118,139 @@ def fine_tune(
     *,
     groups: NDArray[np.int64] | None = None,
     warm_start: bool = False,
-    checkpoints: Checkpoints | None = None,
-    best: KeepBest | None = None,
+    records: Records | None = None,
 ) -> None:
     """Fine-tune in two phases: the head alone, then all weights by the one-cycle policy (arXiv:1803.09820).
 
-    A single-layer head on a pretrained body is solved as a logistic regression (`probe.fit_head`). The second phase
+    A single-layer head on a pretrained body is solved as a logistic regression (`fit_head`). The second phase
     then changes the body only a little (LP-FT, arXiv:2202.10054), and its first group not at all (`unfreeze_body`).
     Any other head is trained by gradient descent in the first phase, as in fastai's ``fine_tune``. With 0 frozen
     epochs the first phase is skipped.
 
     Parameters
     ----------
-    settings : resolved settings, see `TrainSettings.of`.
+    settings : resolved settings, see `TrainSettings.resolved`.
     objective : the objective given to `make_learner`.
     groups : group number of each training item; cross-validation of the head keeps groups together.
     warm_start : the head is already trained, so its fit starts from its weights.
-    checkpoints, best : callbacks of the learner that hold the position to resume from and the weights to keep.
+    records : those of the learner's `EpochEnd`; they have the position to resume from.
     """
-    position = Position() if checkpoints is None else checkpoints.position
+    objective = objective or class_objective(settings)
+    position = Position() if records is None else records.checkpoints.position
     frozen_epochs = settings.freeze_epochs
-    if frozen_epochs == "fit":
-        learn.freeze()
-        if position.phase == 0:
-            mixing = [cb for cb in learn.cbs if isinstance(cb, MixUp)]
-            with learn.removed_cbs(mixing), frozen_features(learn, 1, 1, adapt=False, plain=True):
-                probe = (objective or class_objective(settings)).probe
-                fit_head(learn, probe, groups, warm_start=warm_start)
-                learn.fit(1, lr=0.0)  # a learning rate of 0 only evaluates the head
-        unfreeze_body(learn, settings)
-        if settings.epochs and learn.opt.frozen_idx:
-            log.debug("The stem and the first third of the body's blocks stay frozen")
-        peak_rate = _learning_rate(learn, settings, checkpoints) if settings.epochs else 0.0
-    else:
-        peak_rate = _learning_rate(learn, settings, checkpoints)
-        if frozen_epochs:
-            learn.freeze()
-            if position.phase == 0:
-                adapt = settings.epochs > 0
-                with frozen_features(learn, FROZEN_VERSIONS, frozen_epochs, adapt=adapt):
-                    learn.fit_one_cycle(
-                        frozen_epochs,
-                        slice(peak_rate),
-                        # Without a second phase the learning rate anneals here.
-                        **({"pct_start": 0.99} if settings.epochs else CYCLE),
-                        start_epoch=position.epoch,
-                    )
-            peak_rate /= 2
-    if settings.epochs and position.phase <= 1:
-        unfreeze_body(learn, settings)
+    fits, peak_rate = frozen_epochs == "fit", 0.0
+    if not fits:
+        peak_rate = _learning_rate(learn, settings, records)
+    learn.freeze()
+    if position.phase == 0 and frozen_epochs:
+        if frozen_epochs == "fit":
+            fit_head(learn, objective, groups, warm_start=warm_start, records=records)
+        else:
+            _train_head(learn, settings, peak_rate, position.epoch)
+    if not settings.epochs:
+        return
+    unfreeze_body(learn, settings)
+    if fits:
+        peak_rate = _learning_rate(learn, settings, records)
+    elif frozen_epochs:
+        peak_rate /= 2
+    if position.phase <= 1:
         first = position.epoch if position.phase == 1 else 0
         lrs = slice(peak_rate / (settings.lr_mult or 1.0), peak_rate)
         with distribute(learn):
             learn.fit_one_cycle(settings.epochs, lrs, **CYCLE, start_epoch=first)
-    if frozen_epochs == "fit" and settings.epochs and best is not None:
-        distributed.first_process_value(partial(best.try_blends, settings.epochs))
+    if fits and records is not None:
+        distributed.first_process_value(
+            partial(keep_blend, records.keep, learn, objective, settings.epochs)
+        )
+
+
+def fit_head(
+    learn: Learner,
+    objective: Objective,
+    groups: NDArray[np.int64] | None = None,
+    *,
+    warm_start: bool = False,
+    records: Records | None = None,
+) -> None:
+    """Fit the head's linear layer to the features of the training files; the parameters are those of `fine_tune`.
+
+    Raises
+    ------
+    SecondhandError : the features are not finite.
+    """
+    start, layer = time.monotonic(), last_layer(learn.model)
+    assert layer is not None
+    with undisturbed_randomness(learn.dls), frozen_features(learn) as ((train,), valid):
+        if groups is not None:  # unless a file has disappeared, so that the numbers do not match
+            groups = groups[train.numbers] if len(train.numbers) == len(train.y) else None
+        fitted = objective.probe(
+            train.x, train.y, layer.out_features,
+            groups=groups,
+            start=(layer.weight.detach(), layer.bias.detach()) if warm_start else None,
+        )  # fmt: skip
+        log.debug(
+            "Head fitted to %d files: C %g, cross-validated loss %.3f",
+            len(train.y), fitted.strength, fitted.loss,
+        )  # fmt: skip
+        logits, reached = (linear(part.x, fitted.weight, fitted.bias) for part in (train, valid))
+        loss = float(objective.plain_loss(logits, train.y))
+        if not math.isfinite(loss):
+            raise SecondhandError(
+                f"The loss of the fitted head is {loss}, because the backbone gives features that are not finite. Try "
+                "--precision fp32, or other --weights"
+            )
+        with torch.no_grad():
+            layer.weight.copy_(fitted.weight)
+            layer.bias.copy_(fitted.bias)
+        if records is not None:
+            figures = {"train_loss": loss, **objective.figures(reached, valid.y)}
+            seconds = time.monotonic() - start
+            items = len(learn.dls.valid_ds)
+            records.add(Epoch("frozen", 1, 1, figures, items, 0.0, seconds), learn.model)
+
+
+def _train_head(learn: Learner, settings: TrainSettings, rate: float, first: int) -> None:
+    """Train the head by gradient steps, on cached features unless mixup mixes the inputs."""
+    assert isinstance(settings.freeze_epochs, int)
+    versions = min(FROZEN_VERSIONS, settings.freeze_epochs)
+    if any(isinstance(cb, MixUp) for cb in learn.cbs):
+        log.debug("--mixup mixes the inputs, so head-only epochs run the whole network")
+        versions = 0
+    # Without a second phase the learning rate anneals here.
+    cycle = CYCLE if not settings.epochs else {"pct_start": 0.99}
+    with (
+        head_learner(learn, versions, adapt=settings.epochs > 0)
+        if versions
+        else nullcontext(learn) as head
+    ):
+        head.fit_one_cycle(settings.freeze_epochs, slice(rate), **cycle, start_epoch=first)
+
+
+def keep_blend(keep: Keep, learn: Learner, objective: Objective, epochs: int) -> None:
+    """Validate weights on the way from the linear probe to the last epoch, and keep those of `choose`."""
+    ends, count = keep.ends(), len(learn.dls.valid_ds)
+    if ends is None:  # also with --keep last
+        return
+    figures, losses = dict[float, dict[str, float]](), dict[float, NDArray[np.float64]]()
+    for share in shares(count):
+        learn.model.load_state_dict(blend(*ends, share))
+        loader = learn.dls.valid.new(shuffle=False, drop_last=False)
+        validated = outputs(learn.model.eval(), loader, "Comparing with the head-only model")
+        figures[share] = objective.figures(validated.x, validated.y)
+        losses[share] = objective.losses(validated.x, validated.y)
+        log.debug(
+            "Blend, %.0f %% of the way from the head-only model: valid_loss %.4f",
+            100 * share, figures[share]["valid_loss"],
+        )  # fmt: skip
+    share, why = choose(losses, count)
+    learn.model.load_state_dict(blend(*ends, share))
+    keep.keep(
+        learn.model, figures[share], why=why, items=count, of=epochs,
+        phase="unfrozen" if share else "frozen", epoch=epochs if share else 1,
+        share=share if 0 < share < 1 else None,
+    )  # fmt: skip
+    keep.drop_ends()
 
 
 def unfreeze_body(learn: Learner, settings: TrainSettings) -> None:
@@ -179,20 +263,18 @@ def unfreeze_body(learn: Learner, settings: TrainSettings) -> None:
     learn.freeze_to(min(1, len(learn.opt.param_lists) - 2) if keep_stem else 0)
 
 
-def _learning_rate(
-    learn: Learner, settings: TrainSettings, checkpoints: Checkpoints | None
-) -> float:
+def _learning_rate(learn: Learner, settings: TrainSettings, records: Records | None) -> float:
     """The learning rate from the settings, from the resumed training, or from a range test."""
     if settings.lr != "auto":
         assert settings.lr is not None
         return settings.lr
-    if checkpoints is not None and checkpoints.rate:
-        return checkpoints.rate
+    if records is not None and records.checkpoints.rate:
+        return records.checkpoints.rate
     rate, suggestions = distributed.first_process_value(lambda: find_lr(learn))
     suggestions_text = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
     log.debug("Learning rate %.2g (%s)", rate, suggestions_text)
-    if checkpoints is not None:
-        checkpoints.rate = rate
+    if records is not None:
+        records.checkpoints.rate = rate
     return float(rate)
 
 

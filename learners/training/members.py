@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from fastai.callback.core import Callback
@@ -42,6 +43,7 @@ from learners import distributed
 from learners.acceleration import accelerate
 from learners.backbones.building import (
     Ensemble,
+    Network,
     build,
     copy_weights,
     drop_background_row,
@@ -54,11 +56,34 @@ from learners.machine import SpeedSettings
 from learners.model.bundle import Bundle
 from learners.tasks.base import Task
 from learners.training import callbacks
-from learners.training.checkpoints import Checkpoints, Improvements, KeepBest
+from learners.training.checkpoints import Checkpoints
+from learners.training.describe import kept_in_words
+from learners.training.keep import Keep, Kept
 from learners.training.learner import fine_tune, make_learner, tracking_callbacks
+from learners.training.records import History, Improvements, Records
 from learners.training.speed import describe_speed, workers_for
 
 log = logging.getLogger(__name__)
+
+
+#: A network, its spec with "auto" resolved, and the preprocessing of its weights.
+Built = tuple[nn.Sequential, NetworkSpec, Preprocessing]
+
+
+class Trained(NamedTuple):
+    """Trained networks.
+
+    Attributes
+    ----------
+    network : the network, or an ensemble of several, in eval mode with the kept weights.
+    kept : which weights of each network these are.
+    interrupted : Ctrl-C ended the training.
+    """
+
+    network: Network
+    spec: NetworkSpec
+    kept: list[Kept]
+    interrupted: bool
 
 
 def train_members(
@@ -67,11 +92,11 @@ def train_members(
     settings: Settings,
     device: str,
     task: Task,
-    bundle: Bundle,
+    built: Built,
     decoded: DecodedPictures,
     origin: Bundle | None = None,
-    on_improvement: Callable[[nn.Sequential, str], None] | None = None,
-) -> tuple[list[str], bool]:
+    on_improvement: Callable[[nn.Sequential, Kept], None] | None = None,
+) -> Trained:
     """Train ``train.seeds`` networks on the same split, each with its own seed.
 
     The first writes ``history.csv`` and ``checkpoint/``, the second ``history-2.csv`` and
@@ -81,23 +106,18 @@ def train_members(
     Parameters
     ----------
     settings : resolved settings.
-    bundle : holds the first network, from `build_network`; afterwards all networks, in eval mode with the
-        weights of their best epochs.
+    built : the first network, from `build_network`.
     decoded : from `decoded_pictures`.
     origin : as in `build_network`.
-    on_improvement : called during the training with a copy of the first network and a sentence on which weights these
-        are, see `Improvements`; not where several processes train.
-
-    Returns
-    -------
-    A sentence on the kept epoch of each network, and whether Ctrl-C ended the training.
+    on_improvement : called during the training with a copy of the first network and which weights these are, see
+        `Improvements`; not where several processes train.
 
     Raises
     ------
     SecondhandError : a setting does not suit the network or the machine.
     KeyboardInterrupt : Ctrl-C before the end of the first epoch, when there is nothing to keep.
     """
-    train, network = settings.train, first_member(bundle.network)
+    train, (network, spec, preprocessing) = settings.train, built
     trained_on = items.rows.loc[items.rows["split"].eq("train")]
     in_an_epoch = trained_on
     if "place" in trained_on:
@@ -114,7 +134,7 @@ def train_members(
     )
     groups = split_units(trained_on).to_numpy()
     members: list[nn.Sequential] = []
-    kept: list[str] = []
+    kept: list[Kept] = []
     interrupted = False
     for member in range(train.seeds):
         if train.seeds > 1:
@@ -126,36 +146,35 @@ def train_members(
             folder / "checkpoint" / f"member-{member + 1}" if member else folder / "checkpoint"
         )
         history = folder / (f"history-{member + 1}.csv" if member else "history.csv")
-        best = KeepBest(
-            member_folder, last=train.keep == "last", fitted=train.freeze_epochs == "fit"
+        fits, last_phase = train.freeze_epochs == "fit", "unfrozen" if train.epochs else "frozen"
+        records = Records(
+            History(history),
+            Keep(member_folder, last=train.keep == "last", fitted=fits),
+            Checkpoints(member_folder),
         )
-        checkpoints = Checkpoints(member_folder, history)
-        if checkpoints.trained and best.restore(network):
-            log.debug("Already trained. Kept %s", best.summary())
+        if on_improvement is not None and not member and distributed.count() == 1:
+            records.improvements = Improvements(last_phase, on_improvement)
+        if records.checkpoints.trained and (best := records.keep.restore(network)) is not None:
+            log.debug("Already trained. Kept %s", kept_in_words(best))
             members.append(network.eval())
-            kept.append(best.summary())
+            kept.append(best)
             continue
         shown = callbacks.ShowProgress()
         cbs: list[Callback] = [
             callbacks.LossGuard(),
             shown,
-            callbacks.History(history),
-            best,
             callbacks.Seeds(train.seed + member),
-            checkpoints,
+            callbacks.EpochEnd(records),
         ]
-        if on_improvement is not None and not member and distributed.count() == 1:
-            last_phase = "unfrozen" if train.epochs else "frozen"
-            cbs.append(Improvements(best, last_phase, on_improvement))
         cbs += callbacks.mixed_precision(str(settings.speed.precision), device)
         cbs += [callbacks.Ema()] if train.ema else []
         cbs += [callbacks.Compile()] if settings.speed.compile else []
         if distributed.is_first():
             cbs += tracking_callbacks(settings.run.track, member_folder if member else folder)
         learn = make_learner(
-            _build_loaders(folder, items, bundle.preprocessing, settings, decoded, device, task),
+            _build_loaders(folder, items, preprocessing, settings, decoded, device, task),
             network,
-            bundle.preprocessing,
+            preprocessing,
             train,
             objective=objective,
             cbs=cbs,
@@ -163,40 +182,39 @@ def train_members(
         )
         accelerate(learn)
         if member == 0:
-            _log_network(network, bundle.spec, settings.speed, learn.dls.train.num_workers, device)
-        if checkpoints.resume(learn, best):
-            phase, epoch = checkpoints.position
+            _log_network(network, spec, settings.speed, learn.dls.train.num_workers, device)
+        if records.resume(learn.model):
+            phase, epoch = records.checkpoints.position
             log.info("Resuming: %s, epoch %d", "all layers" if phase else "head only", epoch + 1)
         with closing(shown), learn.no_bar(), learn.no_logging(), explain_errors():
             try:
                 fine_tune(
-                    learn, train, objective, groups=groups, warm_start=origin is not None,
-                    checkpoints=checkpoints, best=best,
+                    learn, train, objective, groups=groups, warm_start=origin is not None, records=records
                 )  # fmt: skip
             except KeyboardInterrupt:
                 if distributed.count() > 1:  # the launcher kills processes after a few seconds
                     raise
                 log.warning("Interrupted. The run is completed with the best epoch so far")
                 interrupted = True
-        if distributed.first_process_value(partial(best.restore, network)):
-            log.info("Kept %s", best.summary())
+        best = distributed.first_process_value(partial(records.keep.restore, network))
+        if best is not None:
+            log.info("Kept %s", kept_in_words(best))
             log.info("These weights are chosen automatically: you need not do anything")
             members.append(network.eval())
-            kept.append(best.summary())
+            kept.append(best)
         if interrupted:
             break
-        checkpoints.finish()
+        records.checkpoints.finish()
     if not members:
         raise KeyboardInterrupt
     if items.labels != items.table.classes:
         for network in members:
             drop_background_row(network)
-    multi_label = bundle.spec.multi_label
-    bundle.built = (
-        Ensemble(members, multi_label=multi_label).eval() if len(members) > 1 else members[0]
-    )
-    bundle.spec = replace(bundle.spec, members=len(members), n_classes=len(items.table.classes))
-    return kept, interrupted
+    trained: Network = members[0]
+    if len(members) > 1:
+        trained = Ensemble(members, multi_label=spec.multi_label).eval()
+    spec = replace(spec, members=len(members), n_classes=len(items.table.classes))
+    return Trained(trained, spec, kept, interrupted)
 
 
 def _log_network(
@@ -218,7 +236,7 @@ def build_network(
     task: Task,
     origin: Bundle | None = None,
     number: int = 0,
-) -> tuple[nn.Sequential, NetworkSpec, Preprocessing]:
+) -> Built:
     """Build a pretrained body with a new head; return network, spec and preprocessing.
 
     With ``origin`` the weights are those of that model's network ``number``, and the head keeps the rows of the

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from fastai.callback.mixup import MixUp
 from fastai.losses import CrossEntropyLossFlat
 from fastai.metrics import accuracy
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from learners.cli.settings import TrainSettings
@@ -40,6 +42,16 @@ class Objective(NamedTuple):
     metrics: list[Callable[..., Any]]
     mixup: type[MixUp]
     probe: Callable[..., LinearProbe]
+
+    def figures(self, logits: Tensor, targets: Tensor) -> dict[str, float]:
+        """``valid_loss`` and the metrics of validation items, by name."""
+        metrics = {metric.__name__: float(metric(logits, targets)) for metric in self.metrics}
+        return {"valid_loss": float(self.plain_loss(logits, targets)), **metrics}
+
+    def losses(self, logits: Tensor, targets: Tensor) -> NDArray[np.float64]:
+        """Validation loss of each item, float64 [items]."""
+        items = zip(logits.split(1), targets.split(1), strict=True)
+        return np.array([float(self.plain_loss(z, y)) for z, y in items])
 
 
 def class_objective(

@@ -8,15 +8,14 @@ pretraining, the probe is often the best model.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from fastai.learner import Learner
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -26,21 +25,28 @@ from datasets.items.splits import stratified_folds
 
 log = logging.getLogger(__name__)
 
-Floats = NDArray[np.float64]
-
 #: Candidates for the inverse strength of the L2 penalty, scikit-learn's C.
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
 #: Largest number of rows used to choose between them.
 MAX_ROWS = 2000
 #: Number of cross-validation folds.
 FOLDS = 3
-#: Multiplications of a layer with all rows from which one fold is held out, all threads are used, and `SOONER` will do:
-#: 300 classes of 900 files with as many features are half as many.
-LARGE = 5e8
+#: Rows that are standardised at once: 30 MB with 2000 features.
+BLOCK = 2048
+#: Largest gradient component at the end of a fit: EXACT gives logits accurate to 2e-3, ROUGH cross-validated losses
+#: accurate to 1e-3.
+EXACT, ROUGH = 1e-5, 3e-3
+#: Multiplications of a layer with all rows from which one fold is held out, all threads are used, and `SOONER` will do
+#: as ROUGH and EXACT: 300 classes of 900 files with as many features are half as many.
+LARGE, SOONER = 5e8, (1e-2, 1e-4)
 #: Passes over the rows that a fit counts for where progress is shown: about as many as it takes.
 PASSES = 40
 #: L2 penalty of a bias relative to that of a weight. It keeps the bias of a class without rows finite.
 ON_BIAS = 0.01
+
+Floats = NDArray[np.float64]
+#: Summed loss of logits, float64 [n, classes], of the rows with these numbers.
+RowLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class LinearProbe(NamedTuple):
@@ -85,45 +91,48 @@ def fit_probe(
     start : weight and bias to start from.
     groups : group number of each row; no group is split between folds.
     """
-    y = targets.cpu()
-    offsets = torch.zeros(len(y), n_classes, dtype=torch.float64)
-    if start is not None:
-        old_weight, old_bias = (tensor.float().cpu() for tensor in start)
-        offsets = (features.float().cpu() @ old_weight.T + old_bias).double()
-    x, mean, scale = standardise(features)
-    rows, axes = principal_axes(x)
+    y, rows = targets.cpu(), Rows(features)
+    base = 0.0 if start is None else rows.of_features(*start)
 
     def fit(subset: Tensor, strength: float, **how: Any) -> Tensor:
-        classes_of_rows, offset = y[subset], offsets[subset]
-        counts = torch.bincount(classes_of_rows, minlength=n_classes).double()
-        weights = torch.where(classes_of_rows == n_classes - 1, last, 1.0).double()
+        counts = torch.bincount(y[subset], minlength=n_classes).double()
+        of_class = torch.ones(n_classes).double()
+        of_class[-1] = last
         if balanced:
-            weights *= len(classes_of_rows) / ((counts > 0).sum() * counts[classes_of_rows])
+            of_class *= len(subset) / ((counts > 0).sum() * counts.clamp(min=1))
         # Without a start, classes without rows are excluded from the fit; their bias is set below.
         absent = (counts == 0) & (start is None)
 
-        def loss(logits: Tensor) -> Tensor:
-            scores = (offset + logits).masked_fill(absent, -torch.inf)
-            return weights @ cross_entropy(scores, classes_of_rows, reduction="none")
+        def loss(logits: Tensor, numbers: Tensor) -> Tensor:
+            scores = logits.masked_fill(absent, -torch.inf)
+            return of_class[y[numbers]] @ cross_entropy(scores, y[numbers], reduction="none")
 
-        layer = regress(
-            rows[subset], loss, n_classes, strength,
-            on_bias=0.0 if start is None else ON_BIAS, **how,
-        )  # fmt: skip
-        layer[-1, absent] = layer[-1, ~absent].min() - np.log(2 * len(classes_of_rows))
+        layer = rows.regress(
+            subset,
+            loss,
+            n_classes,
+            strength,
+            base=base,
+            on_bias=0.0 if start is None else ON_BIAS,
+            **how,
+        )
+        layer[-1, absent] = layer[-1, ~absent].min() - np.log(2 * len(subset))
         return layer
 
     def loss_of(subset: Tensor, layer: Tensor) -> float:
-        logits = offsets[subset] + rows[subset] @ layer[:-1] + layer[-1]
-        return float(cross_entropy(logits, y[subset], reduction="sum"))
+        return rows.sum_over(
+            subset,
+            layer + base,
+            lambda logits, numbers: cross_entropy(logits, y[numbers], reduction="sum"),
+        )
 
     layer, strength, loss = cross_validated(
-        fit, loss_of, folds_for(y.numpy(), groups, seed), rows.numel() * n_classes
+        fit, loss_of, folds_for(y.numpy(), groups, seed), features.numel() * n_classes
     )
-    weight, bias = unstandardise(layer, axes, mean, scale)
+    weight, bias = rows.for_features(layer)
     if start is not None:
-        weight, bias = weight + old_weight, bias + old_bias
-    return LinearProbe(weight, bias, strength, loss)
+        weight, bias = weight + start[0].double().cpu(), bias + start[1].double().cpu()
+    return LinearProbe(weight.float(), bias.float(), strength, loss)
 
 
 def fit_multi_label_probe(
@@ -146,23 +155,22 @@ def fit_multi_label_probe(
     groups : as in `fit_probe`.
     start : not supported: multi-label models cannot be warm-started.
     """
-    x, mean, scale = standardise(features)
-    y = targets.double().cpu()
-    rows, axes = principal_axes(x)
+    y, rows = targets.double().cpu(), Rows(features)
+
+    def loss(logits: Tensor, numbers: Tensor) -> Tensor:
+        return (~y[numbers].isnan()).sum() * criterion(logits, y[numbers])
 
     def fit(subset: Tensor, strength: float, **how: Any) -> Tensor:
-        known = (~y[subset].isnan()).sum()
-        return regress(
-            rows[subset], lambda logits: known * criterion(logits, y[subset]), n_classes, strength,
-            on_bias=ON_BIAS, **how,
-        )  # fmt: skip
+        return rows.regress(subset, loss, n_classes, strength, on_bias=ON_BIAS, **how)
 
     def loss_of(subset: Tensor, layer: Tensor) -> float:
-        return len(subset) * float(criterion(rows[subset] @ layer[:-1] + layer[-1], y[subset]))
+        known = (~y[subset].isnan()).sum().clamp(min=1)
+        return len(subset) * rows.sum_over(subset, layer, loss) / float(known)
 
     folds = folds_for(np.zeros(len(y), np.int64), groups, seed)
-    layer, strength, loss = cross_validated(fit, loss_of, folds, rows.numel() * n_classes)
-    return LinearProbe(*unstandardise(layer, axes, mean, scale), strength, loss)
+    layer, strength, mean = cross_validated(fit, loss_of, folds, features.numel() * n_classes)
+    weight, bias = rows.for_features(layer)
+    return LinearProbe(weight.float(), bias.float(), strength, mean)
 
 
 def folds_for(
@@ -234,117 +242,115 @@ def cross_validated(
     return layer, strength, sums[strength] / judged
 
 
-def principal_axes(x: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
-    """Coordinates of rows [n, width] on their principal axes, float64 [n, rank], and the axes [width, rank].
-
-    An L2-penalised linear regression gives the same result in these coordinates, because directions orthogonal to
-    all rows get no weight. With few rows the rank is far below the width, so the fit is faster.
-    """
-    full = torch.from_numpy(x).double()
-    few = len(full) < full.shape[1]
-    squares, vectors = torch.linalg.eigh(full @ full.T if few else full.T @ full)
-    spanned = squares > 1e-12 * squares.max()
-    squares, vectors = squares[spanned], vectors[:, spanned]
-    if few:
-        return vectors * squares.sqrt(), full.T @ vectors / squares.sqrt()
-    return full @ vectors, vectors
-
-
-#: Tolerances of `regress`: EXACT gives logits accurate to 1e-3, ROUGH cross-validated losses accurate to 1e-3.
-EXACT, ROUGH = 1e-7, 1e-3
-#: ROUGH and EXACT of large fits: losses accurate to 1e-2, logits to 5e-3.
-SOONER = 1e-2, 1e-3
-
-
-def regress(
-    rows: Tensor,
-    loss: Callable[[Tensor], Tensor],
-    classes: int,
-    strength: float,
-    *,
-    on_bias: float = 0.0,
-    initial: Tensor | None = None,
-    tolerance: float = EXACT,
-    passed: Callable[[], None] = lambda: None,
-) -> Tensor:
-    """Linear layer that minimises ``strength * loss(logits) + (|W|^2 + on_bias * |b|^2) / 2``.
-
-    Uses L-BFGS (Liu and Nocedal 1989, doi 10.1007/BF01589116) with each axis scaled by 1 / sqrt(estimated curvature). On principal axes the Hessian is nearly
-    diagonal, so this scaling saves 50 % to 90 % of the steps. The curvature decreases as the probabilities approach
-    0 and 1, so it is estimated at the start and again near the end.
-
-    Parameters
-    ----------
-    rows : float64 [n, rank], from `principal_axes`.
-    loss : summed loss of logits, float64 [n, classes].
-    initial : layer of an earlier fit to start from.
-    tolerance : largest gradient component at the end, in the scaled units.
-    passed : called after each pass over the rows.
-
-    Returns
-    -------
-    Float64 [rank + 1, classes]; the last row is the bias.
-    """
-    penalties = torch.cat([torch.ones(rows.shape[1]), torch.tensor([on_bias])]).double()[:, None]
-    squares = torch.cat([(rows**2).sum(0), torch.tensor([len(rows)])])[:, None]
-    layer = torch.zeros(len(penalties), classes).double() if initial is None else initial
-    signs = torch.randint(2, (len(rows), classes), generator=torch.Generator().manual_seed(0))
-
-    def slopes_at(layer: Tensor, *, twice: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits, loss times strength, and the derivative of this product with respect to the logits."""
-        logits = (rows @ layer[:-1] + layer[-1]).requires_grad_()
-        cost = strength * loss(logits)
-        (slopes,) = torch.autograd.grad(cost, logits, create_graph=twice)
-        return logits, cost, slopes
-
-    with torch.enable_grad():
-        for goal in (100 * ROUGH, tolerance):
-            # Hutchinson's estimator: for random signs v, the mean of v * (Hessian v) is the diagonal.
-            logits, _, slopes = slopes_at(layer, twice=True)
-            v = 2.0 * signs - 1
-            (curvature,) = torch.autograd.grad(slopes, logits, v)
-            unit = 1 / (penalties + (v * curvature).mean().clamp(min=1e-9) * squares).sqrt()
-            scaled = layer / unit
-            # SciPy's spends five times as long on its own vectors as on 300 classes of 900 files.
-            optimizer = torch.optim.LBFGS(
-                [scaled], max_iter=10_000, max_eval=20_000, tolerance_grad=goal, tolerance_change=0.0,
-                history_size=10, line_search_fn="strong_wolfe",
-            )  # fmt: skip
-
-            def value_with_slope(scaled: Tensor = scaled, unit: Tensor = unit) -> Tensor:
-                layer = unit * scaled
-                _, cost, slopes = slopes_at(layer)
-                slope = torch.cat([rows.T @ slopes, slopes.sum(0, keepdim=True)])
-                scaled.grad = unit * (slope + penalties * layer)
-                passed()
-                return cost.detach() + (penalties * layer**2).sum() / 2
-
-            optimizer.step(value_with_slope)
-            layer = unit * scaled
-    return layer
-
-
-def unstandardise(
-    layer: Tensor, axes: Tensor, mean: Floats, scale: Floats
-) -> tuple[Tensor, Tensor]:
-    """Weight [classes, width] and bias [classes], float32, of a layer for unstandardised features."""
-    weight = (axes @ layer[:-1]).T / torch.from_numpy(scale)
-    bias = layer[-1] - weight @ torch.from_numpy(mean).double()
-    return weight.float(), bias.float()
-
-
-def standardise(features: Tensor) -> tuple[NDArray[np.float32], Floats, Floats]:
-    """Standardise features [n, width]; return them with mean and scale, both [width].
+class Rows:
+    """Features [n, width], standardised a block at a time: no copy of many rows is made.
 
     The scale of a feature is hypot(its standard deviation, half the root mean square of all standard deviations).
     With its standard deviation alone, a feature that is nearly constant in training would dominate wherever it
     varies: in files of unknown classes it reached 35 000 deviations. Constant features become 0.
+
+    Fewer rows than features are given by their coordinates on axes that span them. The fit is the same, because
+    directions orthogonal to all rows get no weight, and faster.
     """
-    x = features.float().cpu().numpy()
-    mean, deviations = x.mean(0), x.std(0)
-    scale = np.hypot(deviations, 0.5 * np.sqrt((deviations**2).mean()))
-    scale = np.where(deviations > 1e-6 * max(float(deviations.max()), 1e-12), scale, np.inf)
-    return (x - mean) / scale, mean, scale
+
+    @threadpool_limits.wrap(limits=1)
+    def __init__(self, features: Tensor) -> None:
+        self.features, count = features, len(features)
+        self.axes: Tensor | None = None
+        everything, none = torch.arange(count), torch.zeros(features.shape[1]).double()
+        self.mean, self.scale = none, none + 1
+        self.mean = sum((block.sum(0) for _, block in self.blocks(everything)), none) / count
+        squares = sum(((block**2).sum(0) for _, block in self.blocks(everything)), none) / count
+        deviations = squares.sqrt()
+        scale = torch.hypot(deviations, 0.5 * squares.mean().sqrt())
+        constant = deviations <= 1e-6 * deviations.max().clamp(min=1e-12)
+        self.scale = scale.masked_fill(constant, torch.inf)
+        if count < features.shape[1]:
+            whole = torch.cat([block for _, block in self.blocks(everything)])
+            self.axes, coordinates = torch.linalg.qr(whole.T)
+            self.features = coordinates.T
+
+    def blocks(self, numbers: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Numbers of the rows of each block, and these rows in float64."""
+        for part in numbers.split(BLOCK):
+            rows = self.features[part]
+            if self.axes is None:
+                rows = (rows.cpu().double() - self.mean) / self.scale
+            yield part, rows
+
+    def sum_over(self, numbers: Tensor, layer: Tensor, loss: RowLoss) -> float:
+        """Loss of the logits of a layer, summed over the rows with these numbers."""
+        return sum(
+            float(loss(block @ layer[:-1] + layer[-1], part))
+            for part, block in self.blocks(numbers)
+        )
+
+    def regress(
+        self,
+        numbers: Tensor,
+        loss: RowLoss,
+        classes: int,
+        strength: float,
+        *,
+        base: Tensor | float = 0.0,
+        on_bias: float = 0.0,
+        initial: Tensor | None = None,
+        tolerance: float = EXACT,
+        passed: Callable[[], None] = lambda: None,
+    ) -> Tensor:
+        """Linear layer that minimises ``strength * loss(logits) + (|W|^2 + on_bias * |b|^2) / 2``, by L-BFGS.
+
+        Parameters
+        ----------
+        numbers : the rows to fit to.
+        base : layer that is added to this one, and has no penalty.
+        initial : layer of an earlier fit to start from.
+        tolerance : largest gradient component at the end.
+        passed : called after each pass over the rows.
+
+        Returns
+        -------
+        Float64 [width + 1, classes]; the last row is the bias.
+        """
+        shape = (self.features.shape[1] + 1, classes)
+        penalties = torch.ones(shape[0], 1).double()
+        penalties[-1] = on_bias
+        few = [*self.blocks(numbers)] if len(numbers) <= BLOCK else None
+
+        def cost_and_slope(flat: Floats) -> tuple[float, Floats]:
+            layer = torch.from_numpy(flat).view(shape)
+            cost, slope = float((penalties * layer**2).sum() / 2), penalties * layer
+            used = layer + base
+            for part, block in few or self.blocks(numbers):
+                logits = (block @ used[:-1] + used[-1]).requires_grad_()
+                of_block = strength * loss(logits, part)
+                (slopes,) = torch.autograd.grad(of_block, logits)
+                cost += of_block.item()
+                slope[:-1] += block.T @ slopes
+                slope[-1] += slopes.sum(0)
+            passed()
+            return cost, slope.flatten().numpy()
+
+        start = torch.zeros(shape).double() if initial is None else initial
+        limits = {"gtol": tolerance, "ftol": 0.0, "maxiter": 10_000, "maxfun": 20_000}
+        with torch.enable_grad():
+            found = minimize(
+                cost_and_slope, start.flatten().numpy(), jac=True, method="L-BFGS-B", options=limits
+            )
+        return torch.from_numpy(found.x).view(shape)
+
+    def of_features(self, weight: Tensor, bias: Tensor) -> Tensor:
+        """The layer, as `regress` returns it, of a weight [classes, width] and a bias for the features themselves."""
+        weight, bias = weight.double().cpu(), bias.double().cpu()
+        scaled = (weight * self.scale).masked_fill(self.scale.isinf(), 0.0).T
+        on_axes = scaled if self.axes is None else self.axes.T @ scaled
+        return torch.cat([on_axes, (bias + weight @ self.mean)[None]])
+
+    def for_features(self, layer: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight [classes, width] and bias [classes], float64, of a layer for the features themselves."""
+        scaled = layer[:-1] if self.axes is None else self.axes @ layer[:-1]
+        weight = scaled.T / self.scale
+        return weight, layer[-1] - weight @ self.mean
 
 
 def last_layer(network: nn.Sequential) -> nn.Linear | None:
@@ -352,36 +358,3 @@ def last_layer(network: nn.Sequential) -> nn.Linear | None:
     weighted = [layer for layer in network[1].children() if list(layer.parameters())]
     layer = weighted[0] if len(weighted) == 1 else None
     return layer if isinstance(layer, nn.Linear) and layer.bias is not None else None
-
-
-def fit_head(
-    learn: Learner,
-    probe: Callable[..., LinearProbe],
-    groups: NDArray[np.int64] | None = None,
-    *,
-    warm_start: bool = False,
-) -> None:
-    """Fit the head's linear layer to the cached features of the training loader.
-
-    Parameters
-    ----------
-    probe : ``probe`` of the objective.
-    groups : group number of each training item, in the order of the learner's items.
-    warm_start : start the fit from the layer's weights.
-    """
-    layer = last_layer(learn.model)
-    assert layer is not None
-    start_time = time.monotonic()
-    loader = learn.dls.loaders[0]
-    ((features, targets),) = loader.versions
-    if groups is not None:  # unless a file has disappeared, so that the numbers do not match
-        groups = groups[loader.numbers] if len(loader.numbers) == len(targets) else None
-    start = (layer.weight.detach(), layer.bias.detach()) if warm_start else None
-    fitted = probe(features, targets, layer.out_features, groups=groups, start=start)
-    with torch.no_grad():
-        layer.weight.copy_(fitted.weight)
-        layer.bias.copy_(fitted.bias)
-    log.debug(
-        "Head fitted to %d files: C %g, cross-validated loss %.3f, %.1f s",
-        len(targets), fitted.strength, fitted.loss, time.monotonic() - start_time,
-    )  # fmt: skip

@@ -147,13 +147,13 @@ REFUSED: dict[str, Spoil] = {
     "spectrogram of code": config(spectrogram={"kind": "os.system"}),
     "spectrogram is a list": config(spectrogram=[["sound"]]),
     "floor of 400 digits": config(
-        rule={"score": {"name": "combined", "floors": {"combined": 10**400}}}
+        confidence={"score": {"name": "combined", "floors": {"combined": 10**400}}}
     ),
     "score of another package": config(
-        rule={"score": {"name": "os.system", "package": "\x1b]0;owned\x07", "floors": {}}}
+        confidence={"score": {"name": "os.system", "package": "\x1b]0;owned\x07", "floors": {}}}
     ),
     "floors by 400 digits": config(
-        rule={"score": {"name": "combined", "floors": {}, "by_kept": {"combined": [10**400] * 50}}}
+        confidence={"score": {"name": "combined", "floors": {}, "by_kept": {"combined": [10**400] * 50}}}
     ),
     "label of 10 000": config(classes=["a", "b", "x" * 10_000]),
     "label of control": config(classes=["a", "b", "\x1b]0;owned\x07\x1b[2J"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import inspect
 import re
 import subprocess
@@ -22,6 +21,7 @@ from fastai.data.load import DataLoader
 from fastai.learner import Learner, Recorder
 from fastai.optimizer import Optimizer, OptimWrapper
 from fastai.torch_core import num_distrib
+from fastxtend.callback.ema import EMACallback
 from safetensors.torch import save_file
 from torch import nn
 
@@ -32,7 +32,7 @@ HERE = "datasets/core/upstream.py"
 FILES = sorted(
     path for name in ("app", "learners", "datasets") for path in (ROOT / name).rglob("*.py")
 )
-#: Private names of Python and jsonargparse, not of fastai, torch or timm.
+#: Private names of Python, not of fastai, torch or timm.
 OTHERS = {"_replace", "_asdict", "_fields", "_make", "_exit", "_processes", "_actions", "_band"}
 #: Library classes whose methods must not be replaced on an object.
 CLASSES = (Callback, DataBlock, DataLoader, DataLoaders, Learner, Optimizer, OptimWrapper, Recorder,
@@ -101,16 +101,31 @@ def test_the_transform_is_scipys_without_its_import() -> None:
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
 
 
-def test_modules_can_be_passed_by() -> None:
-    network = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
-    names, x = list(network.state_dict()), torch.tensor([[-1.0, 2.0]])
-    upstream.skip_modules([network[0]])
-    twin = copy.deepcopy(network)
-    assert torch.equal(network(x), x.relu()), "torch calls another method than module.forward"
-    assert list(network.state_dict()) == names
-    for one in (network, twin):
-        upstream.restore_modules(one.modules())
-        assert one(x).shape == (1, 3)
+@pytest.mark.parametrize("repaired", [True, False])
+def test_counts_reach_the_average(repaired: bool) -> None:
+    """Counts of a BatchNorm, by fastxtend's callback after a step."""
+    ema = EMACallback(0.5, foreach=True)
+    rows = [(torch.rand(3), torch.rand(3)) for _ in range(8)]
+    loaders = DataLoaders.from_dsets(rows, rows, bs=4)
+    learn = Learner(loaders, nn.BatchNorm1d(3), nn.MSELoss(), cbs=[ema])
+    pairs = []
+
+    class Copy(Callback):
+        order = 90
+
+        def before_fit(self) -> None:
+            pairs.extend(upstream.untangled_buffers(ema) if repaired else [])
+
+        def after_batch(self) -> None:
+            for source, average in pairs:
+                average.copy_(source)
+
+    with learn.no_bar(), learn.no_logging(), learn.added_cbs(Copy()):
+        learn.fit(1)
+    reached = int(learn.model_ema.num_batches_tracked)
+    assert (reached == int(learn.model.num_batches_tracked) == 2) == repaired, (
+        f"fastxtend copies them: {HERE} is not needed for it"
+    )
 
 
 def test_the_hub_can_be_told_not_to_ask(tmp_path: Path) -> None:

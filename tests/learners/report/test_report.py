@@ -309,9 +309,7 @@ def test_a_run_is_not_green_where_so_few_files_cannot_tell(low, colour):
     assert ("50 to 99 %" in result.message) == (colour == "amber")
 
 
-@pytest.mark.parametrize(
-    ("phase", "position"), [("frozen", 1), ("50 % of the way", 3), (None, None)]
-)
+@pytest.mark.parametrize(("phase", "position"), [("frozen", 1), ("unfrozen", 3), (None, None)])
 def test_the_kept_weights_are_marked_on_the_curves(history, phase, position):
     epochs = pd.read_csv(history)
     metrics = {"valid_loss": 0.6, "accuracy": 0.9}

@@ -32,7 +32,7 @@ from datasets.core import file_state
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from learners.cli.console import command_line
-from learners.cli.flags import make_parser, parse
+from learners.cli.flags import parse
 from learners.cli.settings import Settings
 from learners.evaluate import main as evaluate_main
 from learners.evaluation.figures import CHOSE
@@ -118,10 +118,12 @@ def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_waits_is_told_of_model_and_report_before_onnx_is_written(tmp_path, monkeypatch):
     done = []
-    prepared = SimpleNamespace(settings=Settings(), interrupted=True)
-    monkeypatch.setattr(finetuning, "prepare", lambda *args: prepared)
-    for name in ("train", "calibrate", "predict", "report", "write_onnx"):
+    run = SimpleNamespace(settings=Settings(), interrupted=True)
+    monkeypatch.setattr(finetuning, "prepare", lambda *args: run)
+    for name in ("predict", "report", "write_onnx"):
         monkeypatch.setattr(stages, name, lambda *args, name=name: done.append(name))
+    for name in ("train", "calibrate"):
+        monkeypatch.setattr(stages, name, lambda *args, name=name: done.append(name) or run)
     evaluation = SimpleNamespace(predictions=None)
     monkeypatch.setattr(stages, "predict", lambda *args: done.append("predict") or evaluation)
     finetuning.launch(
@@ -395,9 +397,7 @@ def test_each_stage_is_called_by_itself(finished, tmp_path):
     for name in ("checkpoint", "items.csv", "history.csv"):
         copy = shutil.copytree if (finished / name).is_dir() else shutil.copy
         copy(finished / name, folder / name)
-    settings = parse(
-        make_parser("learners.finetune", ""), ["--config", str(finished / "config.yaml")]
-    )
+    settings = parse(["--config", str(finished / "config.yaml")])
     one = prepare(folder, settings, command="the stages")
     assert one.settings.train.lr_mult == 100  # the default for pictures
     stages.train(one)

@@ -104,13 +104,13 @@ def test_behind_a_fitted_head(pictures, tmp_path, monkeypatch):
     assert main([*words, str(tmp_path / "whole")]) == 0
     assert "way from the head-only model" in (tmp_path / "whole/log.txt").read_text()
     out = tmp_path / "run"
-    interrupt(monkeypatch, Stop(7), [*words, str(out)])
+    interrupt(monkeypatch, Stop(2), [*words, str(out)])
     usable = load_bundle(out / "model")  # usable by another program while training goes on
     assert usable.provenance["kept"].startswith("the head-only model: ")
     assert usable.rule.calibrator.temperature.n == frame_count(out, "calibration") > 0
     probe = load_file(out / "checkpoint/best.safetensors")
     assert all(torch.equal(probe[name], t) for name, t in usable.network.state_dict().items())
-    interrupt_in(monkeypatch, checkpoints.KeepBest, "try_blends", ["--resume", str(out)])
+    interrupt_in(monkeypatch, learner, "keep_blend", ["--resume", str(out)])
     assert main(["--resume", str(out)]) == 0
     assert_same(tmp_path / "whole", out)
 

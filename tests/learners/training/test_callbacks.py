@@ -17,10 +17,13 @@ from datasets.items.table import load_table
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import TrainSettings
-from learners.training import callbacks, checkpoints
+from learners.training import callbacks
 from learners.training import learner as learner_module
+from learners.training.checkpoints import Checkpoints
+from learners.training.keep import Keep, Kept
 from learners.training.learner import fine_tune, make_learner
 from learners.training.objectives import class_objective
+from learners.training.records import History, Improvements, Records
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -60,10 +63,17 @@ def learner(
     return learn
 
 
+def records_in(folder: Path, **how) -> Records:
+    checkpoint = folder / "checkpoint"
+    return Records(
+        History(folder / "history.csv"), Keep(checkpoint, **how), Checkpoints(checkpoint)
+    )
+
+
 def quietly(learn: Learner, epochs: int = 1, freeze_epochs: int = 1, **settings) -> None:
     train = TrainSettings(epochs=epochs, freeze_epochs=freeze_epochs, **{"lr": 1e-3} | settings)
     with learn.no_bar(), learn.no_logging():
-        fine_tune(learn, train.of("picture", fits=False))
+        fine_tune(learn, train.resolved("picture", fits=False))
 
 
 @pytest.mark.parametrize("name", [CNN, VIT])
@@ -122,33 +132,35 @@ def test_ema_equals_the_average_computed_by_hand(folder, tmp_path, horizon, epoc
 
 
 def test_validation_and_the_kept_weights_are_the_average(folder, tmp_path):
-    best = checkpoints.KeepBest(tmp_path / "checkpoint")
-    learn = learner(folder, tmp_path, cbs=[callbacks.Ema(), best])
+    records = records_in(tmp_path)
+    learn = learner(folder, tmp_path, cbs=[callbacks.Ema(), callbacks.EpochEnd(records)])
     quietly(learn, epochs=1, freeze_epochs=0)
     fresh = copy.deepcopy(learn.model)
-    assert best.restore(fresh)
+    assert records.keep.restore(fresh)
     for name, value in learn.model_ema.state_dict().items():
         assert torch.equal(fresh.state_dict()[name], value), name
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_the_best_or_the_last_epoch_is_kept(folder, tmp_path, monkeypatch, last):
-    """The fit gets worse after its first epoch."""
-    best = checkpoints.KeepBest(tmp_path / "checkpoint", last=last)
-    assert not best.restore(torch.nn.Linear(2, 2))
-    learn = learner(folder, tmp_path, cbs=[best])
-    losses, weights = iter([0.1, 0.7, 0.4]), []
-    monkeypatch.setattr(best, "figures", lambda: {"valid_loss": next(losses)})
-    learn.add_cb(_AfterEpoch(lambda learn: weights.append(copy.deepcopy(learn.model.state_dict()))))
-    with learn.no_bar(), learn.no_logging():
-        learn.fit(3, 1e-2)
-    assert best.restore(learn.model)
-    actual = learn.model.state_dict()
+def test_the_best_or_the_last_epoch_is_kept(tmp_path, last):
+    """The second of three epochs is worse than the first, and the third as well."""
+    keep, weights = Keep(tmp_path, last=last), []
+    assert keep.restore(nn.Linear(2, 2)) is None
+    for epoch, loss in enumerate((0.1, 0.7, 0.4), 1):
+        network = nn.Linear(2, 2)
+        weights.append(network.state_dict())
+        figures = {"train_loss": 1.0, "valid_loss": loss, "accuracy": 0.5}
+        kept = keep.offer(network, figures, phase="unfrozen", epoch=epoch, of=3, items=6)
+        assert kept == (last or epoch == 1)
+    restored = nn.Linear(2, 2)
+    facts = Keep(tmp_path).restore(restored)
+    reached = {"valid_loss": 0.4 if last else 0.1, "accuracy": 0.5}
+    why = "last" if last else "lowest"
+    assert facts == Kept(why, "unfrozen", 3 if last else 1, 3, None, 6, reached, None)
     expected = weights[-1 if last else 0]
-    assert all(torch.equal(actual[name], value) for name, value in expected.items())
-    assert not all(torch.equal(weights[0][name], value) for name, value in weights[-1].items())
-    record = json.loads((tmp_path / "checkpoint" / "best.json").read_text())
-    assert record["epoch"] == (3 if last else 1)
+    assert all(torch.equal(restored.state_dict()[n], value) for n, value in expected.items())
+    record = json.loads((tmp_path / "best.json").read_text())
+    assert record["epoch"] == facts.epoch
 
 
 @pytest.mark.parametrize(("share", "count"), [(1.0, 3), (1e-9, 1)])
@@ -157,22 +169,24 @@ def test_improved_networks_can_be_used_during_the_training(
 ):
     """Two head-only epochs on cached features and three of all weights; the fourth of the five improves nothing."""
     x, written = torch.rand(2, 3, 32, 32), []
-    best = checkpoints.KeepBest(tmp_path / "checkpoint")
+    records = records_in(tmp_path)
 
-    def write(network: nn.Sequential, kept: str) -> None:
+    def write(network: nn.Sequential, kept: Kept) -> None:
         assert not network.training
-        written.append((kept.split(":")[0], network(x)))
+        written.append(((kept.phase, kept.epoch), network(x)))
         torch.rand(9)  # as writing a model may: the training is not disturbed
 
-    improvements = checkpoints.Improvements(best, "unfrozen", write, share=share)
-    learn = learner(folder, tmp_path, cbs=[best, improvements])
-    losses = iter([0.9, 0.8, 0.7, 0.75, 0.1])
-    monkeypatch.setattr(best, "figures", lambda: {"valid_loss": next(losses)})
+    records.improvements = Improvements("unfrozen", write, share=share)
+    learn = learner(folder, tmp_path, cbs=[callbacks.EpochEnd(records)])
+    losses, offer = iter([0.9, 0.8, 0.7, 0.75, 0.1]), records.keep.offer
+    monkeypatch.setattr(
+        records.keep, "offer", lambda x, figures, **of: offer(x, {"valid_loss": next(losses)}, **of)
+    )
     states = []
     learn.add_cb(_AfterEpoch(lambda learn: states.append(copy.deepcopy(learn.model.state_dict()))))
     quietly(learn, epochs=3, freeze_epochs=2)
-    names = ["epoch 1 of 2, frozen", "epoch 2 of 2, frozen", "epoch 1 of 3, unfrozen"]
-    assert [kept for kept, _ in written] == names[:count]
+    epochs = [("frozen", 1), ("frozen", 2), ("unfrozen", 1)]
+    assert [kept for kept, _ in written] == epochs[:count]
     for epoch, (_, outputs) in zip((1, 2, 3), written, strict=False):
         learn.model.load_state_dict(states[epoch - 1])
         torch.testing.assert_close(learn.model.eval()(x), outputs)
@@ -310,7 +324,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_the_remedy(folder, tmp_path)
 def test_history_has_a_row_for_each_epoch_of_both_phases(folder, tmp_path):
     import pandas as pd
 
-    learn = learner(folder, tmp_path, cbs=[callbacks.History(tmp_path / "history.csv")])
+    learn = learner(folder, tmp_path, cbs=[callbacks.EpochEnd(records_in(tmp_path))])
     quietly(learn, epochs=2, freeze_epochs=1)
     rows = pd.read_csv(tmp_path / "history.csv")
     assert list(rows.phase) == ["frozen", "unfrozen", "unfrozen"]
@@ -324,22 +338,22 @@ def test_history_has_a_row_for_each_epoch_of_both_phases(folder, tmp_path):
 )
 def test_all_of_them_together(folder, tmp_path, precision):
     """Precision, EMA, compilation, channels-last and clipping in one run."""
-    best = checkpoints.KeepBest(tmp_path / "checkpoint")
+    records = records_in(tmp_path)
     cbs = [
         *callbacks.mixed_precision(precision, "cpu"),
         callbacks.Ema(),
         callbacks.Compile(backend="eager"),
         ChannelsLast(),
-        best,
+        callbacks.EpochEnd(records),
     ]
     learn = learner(folder, tmp_path, cbs=cbs, clip=1.0, mixup=0.2)
     quietly(learn, epochs=1)
-    assert best.restore(learn.model)
+    assert records.keep.restore(learn.model)
     assert all("_orig_mod" not in name for name in learn.model.state_dict())
     learn.remove_cbs([c for c in learn.cbs if isinstance(c, callbacks.CpuAutocast)])
     probabilities, _ = learn.get_preds()
     fresh, _, _ = build(NetworkSpec(CNN, 3, 64, head="linear"), pretrained=False)
-    best.restore(fresh)
+    records.keep.restore(fresh)
     fresh.eval()
     with torch.inference_mode():
         again = torch.cat([fresh(x.as_subclass(torch.Tensor)) for x, _ in learn.dls.valid]).softmax(

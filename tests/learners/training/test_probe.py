@@ -13,9 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from fastai.data.core import DataLoaders
-from fastai.learner import Learner
-from fastai.losses import CrossEntropyLossFlat
 from safetensors.torch import load_file
 from scipy.stats import ttest_rel
 from sklearn.datasets import load_digits
@@ -29,9 +26,12 @@ from datasets.core import progress
 from datasets.items.splits import split_units
 from learners.backbones.building import build, parameter_groups
 from learners.backbones.spec import NetworkSpec
+from learners.cli.settings import TrainSettings
 from learners.finetune import main
-from learners.training import checkpoints, objectives, probe
-from learners.training.objectives import MaskedLabelLoss
+from learners.training import learner, objectives, probe
+from learners.training.describe import kept_in_words
+from learners.training.keep import LEVEL, Choice, Keep, Kept, choose
+from learners.training.objectives import MaskedLabelLoss, class_objective, label_objective
 from learners.training.probe import fit_multi_label_probe, fit_probe, last_layer
 from tests.pictures import write_pictures
 
@@ -60,7 +60,7 @@ class Scaler(StandardScaler):
 @pytest.mark.parametrize("width", [64, 1500])
 @pytest.mark.parametrize("balanced", [False, True])
 def test_it_is_scikit_learns_regression_on_standardised_features(digits, balanced, width):
-    """The logits agree to 1e-3 with a fit to a thousandth of the usual tolerance."""
+    """The logits agree to 2e-3 with a fit to a thousandth of the usual tolerance."""
     x, y = digits
     rare = (y > 1) | (torch.arange(len(y)) % 7 == 0)  # a seventh of two classes
     x, y = x[rare], y[rare]
@@ -73,24 +73,39 @@ def test_it_is_scikit_learns_regression_on_standardised_features(digits, balance
     theirs = make_pipeline(Scaler(), model).fit(x.double().numpy(), y.numpy())
     expected = theirs.decision_function(x.double().numpy())
     ours = logits(fitted, x).double().numpy()
-    assert np.abs(centred(ours) - centred(expected)).max() < 1e-3
+    assert np.abs(centred(ours) - centred(expected)).max() < 2e-3
 
 
+@pytest.mark.parametrize("width", [64, 1500])
 @pytest.mark.parametrize("strength", [0.001, 1.0])
-def test_each_penalty_is_fitted_to_its_optimum(digits, strength):
-    x, y = (part.numpy() for part in digits)
-    x = (x - x.mean(0)) / 4
-    rows, axes = probe.principal_axes(x)
+def test_each_penalty_is_fitted_to_its_optimum(digits, strength, width):
+    x, y = digits
+    x = torch.cat(
+        [x, torch.rand(len(x), width - 64, generator=torch.Generator().manual_seed(0))], 1
+    )
+    rows, everything = probe.Rows(x), torch.arange(len(x))
 
-    def loss(logits: torch.Tensor) -> torch.Tensor:
-        return nn.functional.cross_entropy(logits, digits[1], reduction="sum")
+    def loss(logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(logits, y[numbers], reduction="sum")
 
-    fitted = probe.regress(rows, loss, 10, strength)
-    theirs = LogisticRegression(C=strength, max_iter=20_000, tol=1e-9).fit(x.astype(np.float64), y)
-    ours = x @ (axes @ fitted[:-1]).numpy() + fitted[-1].numpy()
-    assert np.abs(centred(ours) - centred(theirs.decision_function(x))).max() < 1e-3
-    again = probe.regress(rows, loss, 10, strength, initial=fitted)
+    fitted = rows.regress(everything, loss, 10, strength)
+    model = LogisticRegression(C=strength, max_iter=20_000, tol=1e-9)
+    theirs = make_pipeline(Scaler(), model).fit(x.double().numpy(), y.numpy())
+    weight, bias = rows.for_features(fitted)
+    ours = (x.double() @ weight.T + bias).numpy()
+    assert (
+        np.abs(centred(ours) - centred(theirs.decision_function(x.double().numpy()))).max() < 2e-3
+    )
+    again = rows.regress(everything, loss, 10, strength, initial=fitted)
     assert torch.allclose(again, fitted, atol=1e-4), "an optimum is where it ends"
+    assert torch.allclose(rows.of_features(weight, bias), fitted, atol=1e-9), "there and back"
+
+
+def test_the_size_of_a_block_changes_nothing(digits, monkeypatch):
+    x, y = digits
+    whole = fit_probe(x, y, 10)
+    monkeypatch.setattr(probe, "BLOCK", 64)
+    assert torch.allclose(logits(fit_probe(x, y, 10), x), logits(whole, x), atol=0.01)
 
 
 def centred(logits: Any) -> Any:
@@ -180,11 +195,17 @@ def test_two_classes_and_classes_without_a_row(digits):
     assert probabilities[:, [0, 1, 2, 5]].max() < 0.01
 
 
+class Unscaled(probe.Rows):
+    def __init__(self, features: torch.Tensor) -> None:
+        super().__init__(features)
+        self.mean, self.scale = torch.zeros(64).double(), torch.ones(64).double()
+
+
 def test_rows_of_the_last_class_count_less(digits, monkeypatch):
     """Each of its rows ten times with weight 0.1 counts as each once."""
     x, y = digits
     monkeypatch.setattr(probe, "STRENGTHS", (0.001,))
-    monkeypatch.setattr(probe, "standardise", lambda x: (x.numpy(), np.zeros(64), np.ones(64)))
+    monkeypatch.setattr(probe, "Rows", Unscaled)
     repeated = torch.cat([torch.nonzero(y < 9)[:, 0], torch.nonzero(y == 9)[:, 0].repeat(10)])
     single_rows, unweighted, weighted = (
         fit_probe(x[rows], y[rows], 10, last=last).weight
@@ -235,11 +256,11 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pictures = write_pictures(folder / "data", per_class=20, classes=3)
     words = ["--data", str(pictures), "--out", str(folder / "run"), "--size", "32", "--bs", "8",
              "--epochs", "1", "--workers", "0"]  # fmt: skip
-    real = checkpoints.KeepBest.try_blends
+    real = learner.keep_blend
 
-    def kept(best: checkpoints.KeepBest, epochs: int) -> None:
-        shutil.copytree(best.folder, folder / "ends")
-        real(best, epochs)
+    def kept(keep: Keep, *others: Any) -> None:
+        shutil.copytree(keep.folder, folder / "ends")
+        real(keep, *others)
 
     fit = objectives.fit_probe
 
@@ -249,7 +270,7 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(objectives, "fit_probe", noted)
-        patch.setattr(checkpoints.KeepBest, "try_blends", kept)
+        patch.setattr(learner, "keep_blend", kept)
         assert main(words) == 0
     return folder
 
@@ -296,9 +317,10 @@ def test_the_weights_kept_lie_on_the_way_from_the_probe_to_the_last(one_run):
     record = json.loads((one_run / "run/checkpoint/best.json").read_text())
     items = pd.read_csv(one_run / "run/items.csv")["split"].eq("valid").sum()
     assert items == 9, "so that 0.5 * 9 / 30 of the way is expected"
-    part = {"frozen": 0, "15 % of the way": 0.15, "25 % of the way": 0.25, "unfrozen": 1}[
-        record["phase"]
-    ]
+    part = {"frozen": 0, "unfrozen": 1}[record["phase"]]
+    if record["share"] is not None:
+        part = record["share"]
+        assert part in (0.15, 0.25)
     for name, tensor in kept.items():
         expected = torch.lerp(probe[name].double(), last[name].double(), part)
         assert torch.allclose(tensor.double(), expected, atol=1e-5)
@@ -309,30 +331,33 @@ def test_the_weights_kept_lie_on_the_way_from_the_probe_to_the_last(one_run):
     )
     losses = {int(share) / 100: float(loss) for share, loss in shares}
     assert [*losses] == [0.15, 0, 0.25, 1]
-    assert record["value"] == pytest.approx(losses[part], abs=1e-4)
+    assert record["reached"]["valid_loss"] == pytest.approx(losses[part], abs=1e-4)
     history = pd.read_csv(one_run / "run/history.csv")
     assert [losses[0], losses[1]] == pytest.approx(history.valid_loss.tolist(), abs=1e-4)
     match = re.search(r"Kept (.*)", log)
     assert match is not None
-    assert f"validation loss {record['value']:.3g}, " in match[1]
+    assert f"validation loss {record['reached']['valid_loss']:.3g}, " in match[1]
     config = json.loads((one_run / "run/model/config.json").read_text())
     assert config["provenance"]["kept"].startswith(match[1])
 
 
-def test_the_losses_of_items_average_to_that_of_validation(digits):
-    """Of a network of one layer, by fastai's own validation."""
-    x, y = digits
-    rows = [*zip(x[:50], y[:50], strict=True)]
-    learn = Learner(
-        DataLoaders.from_dsets(rows, rows, bs=8), nn.Linear(x.shape[1], 10), CrossEntropyLossFlat()
-    )
-    items = checkpoints.ItemLosses()
-    with learn.no_bar(), learn.added_cbs(items):
-        (mean,) = learn.validate()
-    assert len(items.losses) == 50
-    assert items.losses.mean() == pytest.approx(mean, abs=1e-5)
-    one = nn.functional.cross_entropy(learn.model(x[49:50]), y[49:50]).item()
-    assert items.losses[49] == pytest.approx(one, abs=1e-5)
+@pytest.mark.parametrize("several", [False, True])
+def test_the_losses_of_items_average_to_that_of_validation(digits, several):
+    x, y = digits[0][:50], digits[1][:50]
+    logits, objective = nn.Linear(64, 10)(x).detach(), class_objective(TrainSettings())
+    if several:
+        y = nn.functional.one_hot(y, 10).float()
+        objective = label_objective(TrainSettings())
+    losses, figures = objective.losses(logits, y), objective.figures(logits, y)
+    assert losses.shape == (50,)
+    assert losses.mean() == pytest.approx(figures["valid_loss"], abs=1e-5)
+    if several:
+        assert [*figures] == ["valid_loss"]
+        one = nn.functional.binary_cross_entropy_with_logits(logits[49], y[49])
+    else:
+        assert figures["accuracy"] == pytest.approx((logits.argmax(1) == y).float().mean().item())
+        one = nn.functional.cross_entropy(logits[49:], y[49:])
+    assert losses[49] == pytest.approx(one.item(), abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -346,10 +371,10 @@ def test_only_clear_evidence_moves_the_share(items, gain, noise, expected):
     losses = {0.5: rng.exponential(1.0, items)}
     for share, part in ((0.0, -1.0), (0.25, 0.5), (1.0, 1.0)):
         losses[share] = losses[0.5] - part * gain + rng.normal(0, noise, items)
-    assert checkpoints.choose_share(losses, 0.5) == expected
+    assert choose(losses, 30) == Choice(expected, "expected" if expected == 0.5 else "better")
     if items > 1 and noise:
         tested = ttest_rel(losses[0.5], losses[1.0], alternative="greater")
-        assert (tested.pvalue < checkpoints.LEVEL) == (expected == 1.0)
+        assert (tested.pvalue < LEVEL) == (expected == 1.0)
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 0.0), (0.25, 0.5), (1.0, 0.5)])
@@ -357,7 +382,7 @@ def test_the_head_alone_is_kept_on_weaker_evidence(share, expected):
     """Better by one and a half standard errors, on nine files."""
     noise = np.arange(9) - 4.0
     gains = noise / noise.std(ddof=1) + 1.5 / 3
-    assert checkpoints.choose_share({0.5: gains, share: np.zeros(9)}, 0.5) == expected
+    assert choose({0.5: gains, share: np.zeros(9)}, 30).share == expected
 
 
 @pytest.mark.parametrize(
@@ -368,13 +393,10 @@ def test_the_head_alone_is_kept_on_weaker_evidence(share, expected):
         (50, "Head-only: loss 0.2, 60 right"),
     ],
 )
-def test_what_is_said_of_a_difference_to_the_head_alone(tmp_path, right, ending):
-    best = checkpoints.KeepBest(tmp_path)
-    best.kept = {
-        "value": 0.1, "why": "expected", "epoch": 2, "of": 2, "phase": "50 % of the way", "items": 60,
-        "reached": {"valid_loss": 0.1, "accuracy": right / 60}, "probe": {"valid_loss": 0.2, "accuracy": 1.0},
-    }  # fmt: skip
-    summary = best.summary()
+def test_what_is_said_of_a_difference_to_the_head_alone(right, ending):
+    reached = {"valid_loss": 0.1, "accuracy": right / 60}
+    probe = {"valid_loss": 0.2, "accuracy": 1.0}
+    summary = kept_in_words(Kept("expected", "unfrozen", 2, 2, 0.5, 60, reached, probe))
     assert summary.startswith(
         "a blend, 50 % of the way from the head-only model to epoch 2: validation loss 0.1, no others on the way are clearly "
         f"better; {right} of 60 right. Head-only: loss 0.2, 60 right"

@@ -18,10 +18,19 @@ from learners.backbones.building import NetworkSpec, build
 from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.machine import keep_thread_count
-from learners.training import callbacks, checkpoints, frozen
+from learners.training import callbacks, features
 from learners.training import learner as learner_module
 from learners.training.callbacks import Seeds
-from tests.learners.training.test_callbacks import CNN, VIT, _state, folder, learner, quietly  # noqa: F401
+from learners.training.features import head_learner
+from tests.learners.training.test_callbacks import (
+    CNN,
+    VIT,
+    _state,
+    folder,  # noqa: F401
+    learner,
+    quietly,
+    records_in,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +77,6 @@ def test_the_body_sees_each_file_once_a_view(folder, tmp_path, name):  # noqa: F
     assert all(torch.equal(after[f"0.{n}"], before[f"0.{n}"]) for n in learn.model[0].state_dict())
     head = "1.3.weight" if name == CNN else "1.1.weight"  # behind the pooling
     assert not torch.equal(after[head], before[head])
-    assert not [m for m in learn.model.modules() if "forward" in vars(m)]
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".features")]
 
 
@@ -103,10 +111,11 @@ def test_views_are_of_training_though_its_loader_never_ran(folder, tmp_path):  #
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_validation_is_the_whole_networks(folder, tmp_path, precision):  # noqa: F811
     """The reference is plain torch in fp32, whatever training computes in and minimises."""
-    cbs = [ChannelsLast(), *callbacks.mixed_precision(precision, "cpu")]
+    records = callbacks.EpochEnd(records_in(tmp_path))
+    cbs = [ChannelsLast(), records, *callbacks.mixed_precision(precision, "cpu")]
     learn = learner(folder, tmp_path, cbs=cbs, label_smoothing=0.1, class_weights=True)
     frozen_only(learn, epochs=2, views=1)
-    actual = [float(v) for v in learn.recorder.values[-1][1:]]
+    actual = pd.read_csv(tmp_path / "history.csv").iloc[-1][["valid_loss", "accuracy"]].tolist()
     network = learn.model.eval()
     with torch.inference_mode():
         batches = [(network(x.as_subclass(torch.Tensor)), y) for x, y in learn.dls.valid]
@@ -124,10 +133,9 @@ def test_the_head_trains_as_on_the_body_itself(folder, tmp_path):  # noqa: F811
         if isinstance(layer, torch.nn.Dropout):
             layer.p = 0.0  # it would draw other units
     network = copy.deepcopy(learn.model)
-    with learn.no_bar(), learn.no_logging():
-        learn.freeze()
-        with frozen.frozen_features(learn, 1, 1, adapt=False):
-            learn.fit(1, 1e-2)
+    learn.freeze()
+    with head_learner(learn, 1, adapt=False) as head_only:
+        head_only.fit(1, 1e-2)
     head = network[1].train()
     opt = torch.optim.AdamW(head.parameters(), lr=1e-2, weight_decay=0.01)
     losses = []
@@ -156,10 +164,9 @@ def test_batchnorm_follows_the_training_files_where_all_weights_are_to_be_traine
         lambda module, inputs: body_inputs.append(inputs[0].detach()) if module.training else None
     )
     before = _state(learn.model)
-    with learn.no_bar(), learn.no_logging():
-        learn.freeze()
-        with frozen.frozen_features(learn, 2, 3, adapt=True):
-            learn.fit(3, 1e-3)
+    learn.freeze()
+    with head_learner(learn, 2, adapt=True) as head_only:
+        head_only.fit(3, 1e-3)
     assert len(body_inputs) == 2 * -(-learn.dls.train.n // 8)
     items = torch.tensor([len(x) for x in body_inputs])
     assert items.unique().tolist() == [2, 8], "the last batch counts for its items"
@@ -186,7 +193,9 @@ def test_batchnorm_follows_the_training_files_where_all_weights_are_to_be_traine
 @pytest.mark.parametrize("sizes", [(), (1,), (1, 1), (1, 3), (3, 1), (1, 1, 1), (2, 1, 3, 3, 1)])
 def test_no_item_is_lost_and_none_is_alone(sizes):
     x = torch.arange(sum(sizes))
-    batches = list(frozen._merge_single_items(zip(x.split(sizes), (-x).split(sizes), strict=True)))
+    batches = list(
+        features._merge_single_items(zip(x.split(sizes), (-x).split(sizes), strict=True))
+    )
     assert torch.cat([x[:0], *(a for a, _ in batches)]).tolist() == x.tolist()
     assert torch.cat([x[:0], *(b for _, b in batches)]).tolist() == (-x).tolist()
     assert all(len(a) > 1 for a, _ in batches) or sizes == (1,)
@@ -236,8 +245,8 @@ def test_mixup_needs_pictures_and_says_so(folder, tmp_path, caplog):  # noqa: F8
 
 def test_more_features_than_memory_are_mapped_from_a_file(folder, tmp_path, monkeypatch):  # noqa: F811
     results = []
-    for limit in (frozen.IN_MEMORY, 100):
-        monkeypatch.setattr(frozen, "IN_MEMORY", limit)
+    for limit in (features.IN_MEMORY, 100):
+        monkeypatch.setattr(features, "IN_MEMORY", limit)
         learn = learner(folder, tmp_path)
         torch.manual_seed(1)
         frozen_only(learn, epochs=2, views=2)
@@ -246,22 +255,24 @@ def test_more_features_than_memory_are_mapped_from_a_file(folder, tmp_path, monk
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".features")]
 
 
-def test_ctrl_c_gives_the_files_back(folder, tmp_path):  # noqa: F811
+def test_ctrl_c_gives_the_callbacks_back(folder, tmp_path):  # noqa: F811
     class Stop(Callback):
         def after_epoch(self) -> None:
             raise KeyboardInterrupt
 
     learn = learner(folder, tmp_path, cbs=[callbacks.Ema(), Stop()])
-    loaders = learn.dls
+    loaders, own = learn.dls, [*learn.cbs]
     with pytest.raises(KeyboardInterrupt):
         frozen_only(learn, epochs=5, views=1)
     assert learn.dls is loaders
+    assert {*learn.cbs} == {*own}
+    assert all(cb.learn is learn for cb in own)
     assert learn.model(torch.zeros(2, 3, 64, 64)).shape == (2, 3)
 
 
 def test_with_everything_else_and_then_all_weights(folder, tmp_path):  # noqa: F811
-    cbs = [callbacks.LossGuard(), callbacks.History(tmp_path / "history.csv"), callbacks.Ema(),
-           best := checkpoints.KeepBest(tmp_path / "checkpoint"), ChannelsLast(),
+    records = records_in(tmp_path)
+    cbs = [callbacks.LossGuard(), callbacks.EpochEnd(records), callbacks.Ema(), ChannelsLast(),
            compiled := callbacks.Compile(backend="eager"),
            *callbacks.mixed_precision("bf16", "cpu")]  # fmt: skip
     learn = learner(folder, tmp_path, clip=1.0, cbs=cbs)
@@ -270,8 +281,8 @@ def test_with_everything_else_and_then_all_weights(folder, tmp_path):  # noqa: F
     assert history["phase"].tolist() == ["frozen"] * 3 + ["unfrozen"]
     assert history["valid_loss"].notna().all()
     assert compiled in learn.cbs
-    assert best.restore(learn.model)
-    assert not [m for m in learn.model_ema.modules() if "forward" in vars(m)]
+    assert records.keep.restore(learn.model)
+    assert type(learn.model_ema) is torch.nn.Sequential
 
 
 def test_a_probe_learns_the_head_alone_and_is_a_model_like_any_other(folder, tmp_path):  # noqa: F811

@@ -1,0 +1,302 @@
+"""Computes the features of a frozen body once, so that a head trains on them without it.
+
+A head that is fitted takes the features of the training files as they are. A head that is trained by gradient steps
+takes those of a few augmented versions of each, in an ordinary fastai loop (`head_learner`).
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from fastai.callback.fp16 import AMPMode
+from fastai.data.core import DataLoaders
+from fastai.data.load import DataLoader
+from fastai.learner import Learner
+from fastai.torch_core import defaults, set_seed
+from torch import Tensor, nn
+
+from datasets.core import progress
+from datasets.core.errors import SecondhandError
+from datasets.loaders.seeded import Repeatable
+from learners.backbones.building import Unit, batch_norms, parameter_groups
+from learners.training.callbacks import Compile, undisturbed_randomness
+
+log = logging.getLogger(__name__)
+
+#: Largest size of features in bytes that is kept in memory; larger ones go to a memory-mapped file.
+IN_MEMORY = 2**31
+#: Layers without weights at the start of a head. Features are cached after them, so pooled and not as maps.
+PASSIVE = (Unit, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity)
+
+
+class Outputs(NamedTuple):
+    """Outputs of a network for the items of a loader.
+
+    Attributes
+    ----------
+    x : float32 [n, width], such as features.
+    y : their targets, [n] or [n, classes].
+    numbers : item number of each row. There are more than rows if an item could not be read.
+    """
+
+    x: Tensor
+    y: Tensor
+    numbers: Sequence[int]
+
+
+def split_network(network: nn.Sequential) -> tuple[nn.Sequential, nn.Sequential]:
+    """The layers that give the features, and the layers of the head behind them."""
+    head = [*network[1].children()]
+    passive = [*takewhile(lambda layer: isinstance(layer, PASSIVE), head)]
+    return nn.Sequential(network[0], *passive), nn.Sequential(*head[len(passive) :])
+
+
+@torch.no_grad()
+def outputs(
+    network: nn.Module,
+    loader: DataLoader,
+    title: str = "Computing features",
+    file: Path | None = None,
+    precision: AbstractContextManager[Any] | None = None,
+    before_batch: Callable[[int], None] = lambda items: None,
+) -> Outputs:
+    """Outputs of a network, or of its body, for all items of a loader.
+
+    Parameters
+    ----------
+    title : name of the work on the terminal.
+    file : memory-mapped if the features are too large for the memory (see `IN_MEMORY`).
+    precision : autocast context; default: float32.
+    before_batch : called with the number of items of each batch.
+
+    Raises
+    ------
+    SecondhandError : no file can be read.
+    """
+    loader.seed = torch.initial_seed()
+    x: Tensor | None = None
+    targets: list[Tensor] = []
+    filled = 0
+    with progress.step(title, loader.n) as advance:
+        for inputs, y in _merge_single_items(loader):
+            before_batch(len(inputs))
+            with precision or nullcontext():
+                rows = network(inputs)
+            if x is None:
+                x = _allocate((loader.n, *rows.shape[1:]), file)
+            x[filled : filled + len(rows)] = rows
+            targets.append(y.cpu())
+            filled += len(rows)
+            advance(filled)
+    if x is None:
+        raise SecondhandError(
+            "No training or validation file can be read any more. Check that their folder still exists"
+        )
+    return Outputs(x[:filled], torch.cat(targets), loader.order)
+
+
+@contextmanager
+def frozen_features(
+    learn: Learner, versions: int = 0, *, adapt: bool = False
+) -> Iterator[tuple[list[Outputs], Outputs]]:
+    """Features of the training files and of the validation files of a learner; their files last as long as the block.
+
+    The augmentation is seeded with torch's initial seed, so a resumed run gets the same features; other random
+    generators are unchanged.
+
+    The body is in eval mode, except for its BatchNorms with ``adapt``. These normalise by batch, as they do later
+    when all weights are trained, and validation uses their running averages over the training files. (fastai's
+    frozen phase also trains their weights and biases, with a backward pass through the whole body.) Without a second
+    phase (a linear probe) the BatchNorms keep their published averages.
+
+    Parameters
+    ----------
+    learn : a learner whose network is ``Sequential(body, head)``.
+    versions : augmented versions of each training file; 0 opens them once, as validation files.
+    adapt : adapt the BatchNorms to the training files.
+    """
+    start, seed = time.monotonic(), torch.initial_seed() % 2**32
+    train, valid = learn.dls.loaders[:2]
+    layout = torch.channels_last if hasattr(learn, "channels_last") else torch.contiguous_format
+    learn.model.to(device=learn.dls.device, memory_format=layout).eval()
+    body, _ = split_network(learn.model)
+    as_validated = nullcontext() if versions else train.dataset.set_split_idx(1)
+    with tempfile.TemporaryDirectory(dir=learn.path, prefix=".features-") as folder:
+        with undisturbed_randomness(learn.dls):
+            of_training = []
+            with as_validated, _adapting_norms(learn.model[0], adapt) as count:
+                for version in range(versions or 1):
+                    set_seed((seed + 7919 * version) % 2**32)
+                    # Shuffled, so that the batches of BatchNorm mix the classes.
+                    loader = train.new(shuffle=True, drop_last=False)
+                    file, precision = Path(folder, str(version)), _autocast(learn)
+                    of_training.append(
+                        outputs(body, loader, file=file, precision=precision, before_batch=count)
+                    )
+            loader = valid.new(shuffle=False, drop_last=False)
+            of_validation = outputs(body, loader)
+        log.debug(
+            "Features of %d files, %d times: %.1f s",
+            len(learn.dls.train_ds), len(of_training), time.monotonic() - start,
+        )  # fmt: skip
+        yield of_training, of_validation
+
+
+class OnFeatures(nn.Sequential):
+    """A network that takes the features of its body instead of inputs.
+
+    It has the names and groups of weights of the whole network, but only the layers of its head run.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        _, head = split_network(self)
+        logits: Tensor = head(x)
+        return logits
+
+
+class FeatureLoader(Repeatable):
+    """Loads batches of float32 [bs, width] and of targets from cached features.
+
+    Parameters
+    ----------
+    versions : features of each version, each in its own order.
+    epoch : returns the epoch; version ``epoch % len(versions)`` is used.
+    """
+
+    def __init__(
+        self, versions: Sequence[Outputs], epoch: Callable[[], int] = int, **options: Any
+    ) -> None:
+        # A file that became unreadable in between is missing from the later versions.
+        shortest = min(len(version.y) for version in versions)
+        super().__init__(range(shortest), num_workers=0, **options)
+        self.versions, self.epoch = versions, epoch
+
+    def create_batches(self, samps: Iterable[int]) -> Iterator[tuple[Tensor, Tensor]]:
+        version = self.versions[self.epoch() % len(self.versions)]
+        for rows_of_batch in self.chunkify(samps):
+            rows = torch.tensor(list(rows_of_batch))
+            yield version.x[rows], version.y[rows]
+
+
+@contextmanager
+def head_learner(learn: Learner, versions: int, *, adapt: bool) -> Iterator[Learner]:
+    """A learner that trains the head of another one on cached features, with its loss, optimizer and callbacks.
+
+    Each epoch uses the next version of each file, cyclically. The other learner has its callbacks back at the end of
+    the block.
+
+    Parameters
+    ----------
+    learn, versions, adapt : as in `frozen_features`.
+    """
+    with frozen_features(learn, versions, adapt=adapt) as (train, valid):
+        device, bs = learn.dls.device, learn.dls.train.bs
+        # As with the loaders of files, a training set smaller than a batch is one batch.
+        bs = max(1, min(bs, *(len(version.y) for version in train)))
+        options = {"shuffle": True, "drop_last": True, "device": device}
+        with undisturbed_randomness():
+            set_seed(torch.initial_seed() % 2**32)  # of the order, as of the features
+            loaders = DataLoaders(
+                FeatureLoader(train, lambda: head.epoch, bs=bs, **options),
+                FeatureLoader([valid], bs=8 * learn.dls.valid.bs, device=device),
+                path=learn.dls.path,
+                device=device,
+            )
+        own = [cb for cb in learn.cbs if type(cb) not in defaults.callbacks]
+        with learn.removed_cbs(own):
+            head = Learner(
+                loaders,
+                OnFeatures(*learn.model),
+                loss_func=learn.loss_func,
+                opt_func=learn.opt_func,
+                metrics=learn.metrics,
+                wd=learn.wd,
+                splitter=parameter_groups,
+                train_bn=False,  # the body does not run, so nothing in it is trained
+                cbs=[cb for cb in own if not isinstance(cb, Compile)],
+                path=learn.path,
+            )
+            head.freeze()
+            with head.no_bar(), head.no_logging():
+                yield head
+
+
+@contextmanager
+def _adapting_norms(body: nn.Module, adapt: bool) -> Iterator[Callable[[int], None]]:
+    """Make BatchNorms normalise by batch and average their statistics over all items.
+
+    Yields a function to call with the number of items before each batch.
+    """
+    norms = batch_norms(body) if adapt else []
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()  # so that a resumed run gets the same averages
+        norm.train()
+    seen = 0
+
+    def count(items: int) -> None:
+        nonlocal seen
+        seen += items
+        for norm in norms:
+            norm.momentum = items / seen
+
+    try:
+        yield count
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+            norm.eval()
+
+
+def _merge_single_items(batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the batches in order. A batch of one item is merged with the next batch, or at the end with the previous.
+
+    BatchNorm cannot normalise a single item with a 1 x 1 map. The loader cannot merge batches, because each of its
+    workers makes its own.
+    """
+    pending: tuple[Tensor, ...] | None = None
+    single: tuple[Tensor, ...] | None = None
+    for batch in batches:
+        current = tuple(part.as_subclass(Tensor) for part in batch)
+        if single is not None:
+            current, single = _concatenate(single, current), None
+        if len(current[0]) == 1:
+            single = current
+            continue
+        if pending is not None:
+            yield pending[0], pending[1]
+        pending = current
+    if single is not None:
+        pending = single if pending is None else _concatenate(pending, single)
+    if pending is not None:
+        yield pending[0], pending[1]
+
+
+def _concatenate(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(torch.cat(tensors) for tensors in zip(first, second, strict=True))
+
+
+def _autocast(learn: Learner) -> Any:
+    """Autocast context of the learner's training precision."""
+    if hasattr(learn, "cpu_autocast"):
+        return torch.autocast("cpu", torch.bfloat16)
+    if hasattr(learn, "mixed_precision"):
+        half = learn.mixed_precision.amp_mode == AMPMode.FP16
+        return torch.autocast("cuda", torch.float16 if half else torch.bfloat16)
+    return nullcontext()
+
+
+def _allocate(shape: tuple[int, ...], file: Path | None) -> Tensor:
+    """An uninitialised float32 tensor, in memory or mapped to ``file`` (see `IN_MEMORY`)."""
+    count = torch.Size(shape).numel()
+    if file is None or 4 * count <= IN_MEMORY:
+        return torch.empty(shape)
+    return torch.from_file(str(file), shared=True, size=count).view(shape)

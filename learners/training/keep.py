@@ -1,0 +1,200 @@
+"""Which weights of a training are kept: the choice, and its file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from scipy.special import stdtrit
+from torch import Tensor, nn
+
+from datasets.core.errors import BadFile
+from datasets.core.files import write_beside
+from learners.model.tensors import save_weights
+
+#: Shares of the way from the linear probe (0) to the last weights (1), interpolated (WiSE-FT, arXiv:2109.01903). Half
+#: way is best on data from another source and at refusing unknown classes, so only clear evidence replaces it.
+HALF_WAY, OTHERS = 0.5, (0.0, 0.25, 1.0)
+#: With n < FEW validation files the share is 0.5 n / FEW: with as few training files the last weights are worse than
+#: the probe (docs/decisions.md).
+FEW = 30
+#: Levels of the one-sided paired test by which another share is better: two standard errors, and one for the head
+#: alone, which a learning rate that is too high cannot have damaged.
+LEVEL, LEVEL_OF_PROBE = 0.025, 0.16
+
+
+class Choice(NamedTuple):
+    """A share of the way from the linear probe to the last weights, and why: "expected", or "better" than that."""
+
+    share: float
+    why: str
+
+
+def shares(n_valid: int) -> list[float]:
+    """The shares to compare with this number of validation files; the first is expected to be best."""
+    return [*dict.fromkeys((HALF_WAY * min(1.0, n_valid / FEW), *OTHERS))]
+
+
+def choose(candidates: Mapping[float, NDArray[np.float64]], n_valid: int) -> Choice:
+    """Choose among `shares`.
+
+    Parameters
+    ----------
+    candidates : validation losses by share, each float64 [items], of the same items.
+
+    Returns
+    -------
+    The share of the lowest mean loss among those that a paired t-test finds better than the expected one, at `LEVEL`,
+    or `LEVEL_OF_PROBE` for 0; the expected one if there is none.
+    """
+    expected = shares(n_valid)[0]
+    clear = {expected: 0.0}
+    for share, losses in candidates.items():
+        gains = candidates[expected] - losses
+        n = len(gains)
+        error = gains.std(ddof=1) / math.sqrt(n) if n > 1 else math.inf
+        level = LEVEL if share else LEVEL_OF_PROBE
+        if gains.mean() > stdtrit(n - 1, 1 - level) * error:
+            clear[share] = float(gains.mean())
+    best = max(clear, key=lambda share: clear[share])
+    return Choice(best, "expected" if best == expected else "better")
+
+
+def blend(
+    probe: Mapping[str, Tensor], last: Mapping[str, Tensor], share: float
+) -> dict[str, Tensor]:
+    """Weights at this share of the way from the probe to the last ones."""
+    return {
+        name: probe[name].lerp(tensor, share) if tensor.is_floating_point() else tensor
+        for name, tensor in last.items()
+    }
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Facts on the weights that are kept.
+
+    Attributes
+    ----------
+    why : "lowest" validation loss, "last" epoch, or as in `Choice`.
+    phase, epoch, of : phase of the training, number of the epoch in it, from 1, and its number of epochs.
+    share : share of a blend with this epoch; None if the weights are those of the epoch.
+    items : number of validation items.
+    reached : ``valid_loss`` and ``accuracy`` of the weights.
+    probe : the same of the fitted head; None if none was fitted.
+    """
+
+    why: str
+    phase: str
+    epoch: int
+    of: int
+    share: float | None
+    items: int
+    reached: dict[str, float]
+    probe: dict[str, float] | None
+
+    @property
+    def loss(self) -> float:
+        return self.reached["valid_loss"]
+
+
+class Keep:
+    """Keeps weights in ``best.safetensors``, described in ``best.json``.
+
+    With ``last`` it keeps those of the last epoch, for validation files that must not select anything: a published
+    fold, an unseen speaker. Otherwise the epochs of both phases are candidates, and the lowest validation loss decides.
+
+    After a fitted head the choice is another one: the weights half way from that linear probe to the last weights,
+    unless validation shows clearly that others on this way are better (`choose`). A few dozen files cannot choose among
+    a dozen candidates. The two ends are kept until then, so a run that stops in between resumes there.
+
+    Parameters
+    ----------
+    folder : folder of the files.
+    last : keep the last epoch, whatever its loss.
+    fitted : the head is fitted as a linear probe in the frozen phase.
+    """
+
+    def __init__(self, folder: Path, *, last: bool = False, fitted: bool = False) -> None:
+        self.folder, self.last, self.fitted = folder, last, fitted
+        self.kept: Kept | None = None
+
+    def offer(
+        self, network: nn.Module, figures: Mapping[str, float], *, phase: str, epoch: int, of: int, items: int
+    ) -> bool:  # fmt: skip
+        """Keep the weights of an epoch if none has a lower loss; of equal ones the later. Return whether they are kept."""
+        if self.fitted and not self.last and (phase == "frozen" or epoch == of):
+            save_weights(network, self._end("probe" if phase == "frozen" else "last"), {})
+        if self.kept is not None and not self.last and figures["valid_loss"] > self.kept.loss:
+            return False
+        why = "last" if self.last else "lowest"
+        self.keep(network, figures, why=why, phase=phase, epoch=epoch, of=of, items=items)
+        return True
+
+    def keep(
+        self, network: nn.Module, figures: Mapping[str, float], *, why: str, phase: str, epoch: int, of: int,
+        items: int, share: float | None = None,
+    ) -> None:  # fmt: skip
+        """Keep these weights; the facts are those of `Kept`."""
+        reached = {n: v for n, v in figures.items() if n in ("valid_loss", "accuracy")}
+        probe = None if self.kept is None else self.kept.probe
+        if self.fitted and phase == "frozen":
+            probe = reached
+        self.kept = Kept(why, phase, epoch, of, share, items, reached, probe)
+        text = json.dumps(asdict(self.kept))
+        save_weights(network, self.folder / "best.safetensors", {"best": text})
+        write_beside(self.folder / "best.json", text.encode())
+
+    def ends(self) -> tuple[dict[str, Tensor], dict[str, Tensor]] | None:
+        """Weights of the linear probe and of the last epoch; None if there is nothing to choose between them."""
+        probe, last = self._end("probe"), self._end("last")
+        return (load_file(probe), load_file(last)) if probe.exists() and last.exists() else None
+
+    def drop_ends(self) -> None:
+        """Delete the two ends, because the choice is made."""
+        for name in ("probe", "last"):
+            self._end(name).unlink(missing_ok=True)
+
+    def _end(self, name: str) -> Path:
+        return self.folder / f"{name}.safetensors"
+
+    def read(self) -> Kept | None:
+        """What an earlier process kept.
+
+        Raises
+        ------
+        BadFile : the kept weights are damaged.
+        """
+        file = self.folder / "best.safetensors"
+        if file.exists():
+            try:
+                with safe_open(file, "pt") as opened:
+                    self.kept = Kept(**json.loads(opened.metadata()["best"]))
+            except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
+                raise BadFile(file, f"damaged ({error}). Start again with --overwrite") from None
+        return self.kept
+
+    def restore(self, model: nn.Module) -> Kept | None:
+        """Load the kept weights into ``model``; return None if no epoch was finished.
+
+        Raises
+        ------
+        BadFile : the weights are damaged.
+        """
+        file = self.folder / "best.safetensors"
+        if not file.exists():
+            return None
+        kept = self.read()
+        try:
+            model.load_state_dict(load_file(file))
+        except (SafetensorError, OSError) as error:
+            raise BadFile(file, f"damaged ({error}). Start again with --overwrite") from None
+        return kept

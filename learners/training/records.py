@@ -1,0 +1,160 @@
+"""What a training writes after each epoch: its history, the kept weights, a checkpoint, and a model for use at once."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fastai.learner import Learner
+from torch import nn
+
+from datasets.core.files import write_beside
+from learners import distributed
+from learners.training.checkpoints import Checkpoints, Position
+from learners.training.keep import Keep, Kept
+
+log = logging.getLogger(__name__)
+
+#: Name of an epoch on the terminal, by phase.
+EPOCH = {"frozen": "Head only, epoch", "unfrozen": "Epoch"}
+
+
+class Epoch(NamedTuple):
+    """A finished epoch.
+
+    Attributes
+    ----------
+    phase : "frozen" or "unfrozen", see `learners.training.callbacks.phase_of`.
+    number, of : its number in the phase, from 1, and their number.
+    figures : ``train_loss``, ``valid_loss`` and the metrics, by name.
+    items : number of validation items.
+    lr : learning rate of the head.
+    """
+
+    phase: str
+    number: int
+    of: int
+    figures: Mapping[str, float]
+    items: int
+    lr: float
+    seconds: float
+
+
+class History:
+    """Appends a row per epoch to ``history.csv``, over both phases.
+
+    Columns: phase, epoch, train_loss, valid_loss, the metrics, lr (of the head), seconds.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    @property
+    def text(self) -> str:
+        return self.file.read_bytes().decode() if self.file.exists() else ""
+
+    def add(self, epoch: Epoch) -> None:
+        row: dict[str, Any] = {"phase": epoch.phase, "epoch": epoch.number, **epoch.figures}
+        row |= {"lr": epoch.lr, "seconds": epoch.seconds}
+        # The file is rewritten and renamed, so that no reader sees half a row.
+        lines = io.StringIO(self.text, newline="")
+        writer = csv.DictWriter(lines, row.keys())
+        if not lines.seek(0, os.SEEK_END):
+            writer.writeheader()
+        writer.writerow({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()})
+        write_beside(self.file, lines.getvalue().encode())
+        shown = ", ".join(
+            f"{name.replace('train_', 'training ').replace('valid_', 'validation ')} {value:.3f}"
+            for name, value in epoch.figures.items()
+        )
+        name, seconds = EPOCH[epoch.phase], epoch.seconds
+        log.info("%s %d of %d: %s  (%.1f s)", name, epoch.number, epoch.of, shown, seconds)
+
+
+class Improvements:
+    """Passes a copy of the network to ``write`` after epochs that improved it, so that it can be used at once.
+
+    The first kept weights are written at once. Later ones are written if the last writing took no more than ``share``
+    of the time since then. The last epoch is left out, because the finished model follows it.
+
+    Parameters
+    ----------
+    last_phase : the phase after which the training ends.
+    write : called with the network in eval mode, and what is kept.
+    share : largest fraction of the training time to spend on writing, in (0, 1].
+    """
+
+    def __init__(
+        self, last_phase: str, write: Callable[[nn.Sequential, Kept], object], *, share: float = 0.1
+    ) -> None:
+        self.last_phase, self.write, self.share = last_phase, write, share
+        self.next_time = -math.inf
+
+    def add(self, epoch: Epoch, network: nn.Sequential, kept: Kept) -> None:
+        start = time.monotonic()
+        over = epoch.phase == self.last_phase and epoch.number == epoch.of
+        if over or start < self.next_time:
+            return
+        # A plain Sequential, because the network may take features while the head is trained.
+        self.write(nn.Sequential(*deepcopy(network)).eval(), kept)
+        end = time.monotonic()
+        self.next_time = end + (end - start) / self.share
+
+
+@dataclass
+class Records:
+    """The records of a training. Only the first of several processes writes them."""
+
+    history: History
+    keep: Keep
+    checkpoints: Checkpoints
+    improvements: Improvements | None = None
+
+    def add(self, epoch: Epoch, network: nn.Sequential, learn: Learner | None = None) -> None:
+        """Record an epoch, in an order in which a kill costs no epoch.
+
+        Parameters
+        ----------
+        network : the network that was validated.
+        learn : the learner, if the next epoch of this phase continues with its state; None for a fitted head.
+        """
+        if not distributed.is_first():
+            return
+        self.history.add(epoch)
+        kept = self.keep.offer(
+            network, epoch.figures,
+            phase=epoch.phase, epoch=epoch.number, of=epoch.of, items=epoch.items,
+        )  # fmt: skip
+        phase = 0 if epoch.phase == "frozen" else 1
+        over = epoch.number == epoch.of
+        position = Position(phase + 1) if over else Position(phase, epoch.number)
+        model = network if learn is None else learn.model
+        self.checkpoints.save(position, model, self.history.text, None if over else learn)
+        if kept and self.improvements is not None and self.keep.kept is not None:
+            self.improvements.add(epoch, network, self.keep.kept)
+
+    def resume(self, network: nn.Module) -> bool:
+        """Resume from the newest intact checkpoint; return False if there is none.
+
+        Raises
+        ------
+        BadFile : the weights that were kept are damaged.
+        """
+        record = self.checkpoints.resume(network)
+        if record is not None:
+            self.keep.read()
+        if distributed.is_first():
+            if record is None:
+                self.history.file.unlink(missing_ok=True)
+            else:
+                write_beside(self.history.file, record["history"].encode())
+        return record is not None
