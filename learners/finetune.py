@@ -76,25 +76,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         return _cross_validate(settings, command)
     with progress.step("Loading the program"):
-        from datasets.items.labels import parse_names
-        from learners.evaluation.held_out import Evaluation
         from learners.runs.finetuning import launch
         from learners.runs.folder import resume_command
         from learners.runs.run import Run
 
-    def announce(run: Run, evaluation: Evaluation) -> None:
-        metrics, table = run.bundle.metrics, run.items.table
-        confusions = result.find_confusions(evaluation.predictions, metrics)
-        lines = result.sentences(
-            metrics, confusions, table.protocol, groups=table.groups, more=evaluation.lines
-        )
-        calibrating = table.frame.loc[table.frame["split"].eq("calibration"), "label"]
-        present = {name for label in calibrating for name in parse_names(label)}
-        uncalibrated = [name for name in table.classes if name not in present]
-        lines += result.small_data(metrics, len(table.frame), uncalibrated)
+    def announce(run: Run, found: result.Result) -> None:
         print()
-        result.print_result(lines, alarm=result.answers_almost_nothing(metrics))
-        print(*_next(run.folder, metrics), sep="\n")
+        result.print_result(found.sentences, alarm=result.answers_almost_nothing(found.metrics))
+        print(*_next(run.folder, found.metrics), sep="\n")
         if run.interrupted:
             print(f"Resume the training: {resume_command(run.folder)}")
         sys.stdout.flush()

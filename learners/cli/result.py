@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from datasets.core.errors import counted
@@ -20,6 +21,35 @@ MANY, WIDE = 50, 0.3
 FEW_GROUPS = 10
 #: Parts in the order in which their figures are reported, as `learners.evaluation.figures.headline` has them.
 PARTS = ("test", "calibration", "valid")
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a run, as values.
+
+    Attributes
+    ----------
+    metrics, confusions, protocol, groups : as in `sentences`.
+    notices : what else was measured, as sentences.
+    files : number of all labelled files of the run.
+    uncalibrated : classes without a calibration file.
+    """
+
+    metrics: dict[str, Any]
+    confusions: tuple[tuple[str, str, int], ...]
+    protocol: str
+    groups: int
+    notices: tuple[str, ...]
+    files: int
+    uncalibrated: tuple[str, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The result, and what few files do not show."""
+        lines = sentences(
+            self.metrics, self.confusions, self.protocol, groups=self.groups, more=self.notices
+        )
+        return lines + small_data(self.metrics, self.files, self.uncalibrated)
 
 
 def part_name(split: str) -> str:

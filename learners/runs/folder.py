@@ -34,6 +34,7 @@ from learners.files.lock import LOCK, locked
 from learners.files.names import shared_provenance
 from learners.inference.predictions import cell
 from learners.machine import software_and_hardware
+from learners.runs.status import STATUS
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ BACKBONES = "backbones.json"
 EARLY = {
     LOCK,
     "log.txt",
+    STATUS,
     "items.csv",
     "background.csv",
     "rejected.csv",
