@@ -156,7 +156,8 @@ def frozen_features(
                 for version in range(versions or 1):
                     set_seed((seed + 7919 * version) % 2**32)
                     # Shuffled, so that the batches of BatchNorm mix the classes.
-                    loader = train.new(shuffle=True, drop_last=False)
+                    # A single item gives BatchNorm no statistics.
+                    loader = train.new(shuffle=True, drop_last=False, bs=max(train.bs, 2))
                     file, precision = Path(folder, str(version)), _autocast(learn)
                     of_training.append(
                         outputs(body, loader, file=file, precision=precision, before_batch=count)
