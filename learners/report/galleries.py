@@ -4,7 +4,7 @@ listen to)."""
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,6 @@ from datasets.core.part import Part
 from datasets.images.opening import open_picture
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS, find_kind
-from learners.evaluation.before_after import Changes
 from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
 from learners.files.names import PathShortener
@@ -171,6 +170,20 @@ def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
     return figures
 
 
+def gallery(
+    pictures: Pictures,
+    evaluation: Evaluation,
+    rows: pd.DataFrame,
+    caption: Callable[[Mapping[str, Any]], str],
+) -> list[Figure]:
+    """The first of the ``rows``, whose column ``row`` is the index in the predictions, with captions."""
+    predictions = evaluation.predictions
+    return [
+        pictures.figure(Part.of_row(predictions.iloc[row["row"]]), caption(row))
+        for row in rows.head(SHOWN).to_dict("records")
+    ]
+
+
 def mistakes(
     pictures: Pictures, evaluation: Evaluation, scored: ScoredItems, wrong: pd.DataFrame
 ) -> list[Figure]:
@@ -193,48 +206,34 @@ def mistakes(
     return [figure(row) for row in surest.to_dict("records")]
 
 
-def refused_although_right(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
+def refused_although_right(evaluation: Evaluation) -> pd.DataFrame:
     """Files that are refused although their most probable class is right: the surest of each class in turn."""
     rows = evaluation.predictions
     rows = rows.loc[rows["label"].eq(UNKNOWN) & rows["best"].eq(rows["truth"])]
     rows = rows.sort_values("probability", ascending=False, kind="stable")
-    rows = rows.assign(turn=rows.groupby("truth").cumcount())
-    return [
-        pictures.figure(
-            Part.of_row(row), f"{row['truth']} ({percent(row['probability'])}) · {row['reason']}"
-        )
-        for row in rows.sort_values("turn", kind="stable").head(SHOWN).to_dict("records")
-    ]
+    rows = rows.assign(turn=rows.groupby("truth").cumcount(), row=rows.index)
+    return rows.sort_values("turn", kind="stable")
 
 
-def changed(
-    pictures: Pictures, changes: Changes | None, evaluation: Evaluation, change: str
-) -> list[Figure]:
-    """Files whose prediction was "worsened" or "improved" since the earlier model; the surest first."""
-    if changes is None:
-        return []
-    rows = changes.changed.loc[changes.changed["change"].eq(change)]
-    figures = []
-    for row in rows.nlargest(SHOWN, "after_probability").to_dict("records"):
-        caption = (
-            f"is {row['truth']}: {row['before'] or 'no prediction'} ({percent(row['before_probability'])}) "
-            f"→ {row['after'] or 'no prediction'} ({percent(row['after_probability'])})"
-        )
-        figures.append(
-            pictures.figure(Part.of_row(evaluation.predictions.iloc[row["row"]]), caption)
-        )
-    return figures
+def refused(row: Mapping[str, Any]) -> str:
+    """Caption of a file that is refused although its most probable class is right."""
+    return f"{row['truth']} ({percent(row['probability'])}) · {row['reason']}"
 
 
-def suspected(pictures: Pictures, suspects: pd.DataFrame, evaluation: Evaluation) -> list[Figure]:
-    """Files whose label may be wrong."""
-    figures = []
-    for row in suspects.head(SHOWN).to_dict("records"):
-        caption = f"labelled {row['truth']}; {row['suggested']}? {100 * row['suggested_probability']:.0f} %"
-        figures.append(
-            pictures.figure(Part.of_row(evaluation.predictions.iloc[row["row"]]), caption)
-        )
-    return figures
+def changed(row: Mapping[str, Any]) -> str:
+    """Caption of a file whose prediction has changed since the earlier model."""
+    before, after = row["before"] or "no prediction", row["after"] or "no prediction"
+    return (
+        f"is {row['truth']}: {before} ({percent(row['before_probability'])}) "
+        f"→ {after} ({percent(row['after_probability'])})"
+    )
+
+
+def suspected(row: Mapping[str, Any]) -> str:
+    """Caption of a file whose label may be wrong."""
+    return (
+        f"labelled {row['truth']}; {row['suggested']}? {100 * row['suggested_probability']:.0f} %"
+    )
 
 
 class Shot(NamedTuple):

@@ -15,18 +15,19 @@ from datasets.core.part import Part
 from datasets.core.program import installed_commands
 from datasets.items.items import Items
 from datasets.items.labels import names_of
-from learners.cli.result import part_name
+from learners.cli.result import counts_of, most_confused, part_name
 from learners.evaluation.before_after import Changes
-from learners.evaluation.figures import all_figures
 from learners.evaluation.held_out import Evaluation
-from learners.evaluation.label_figures import all_label_figures
 from learners.evaluation.suspects import LOW, hardest_items, is_copy, label_suspects
 from learners.report import plots
 from learners.report.galleries import (
+    Figure,
     Pictures,
     changed,
     examples,
+    gallery,
     mistakes,
+    refused,
     refused_although_right,
     suspected,
 )
@@ -52,7 +53,7 @@ def class_sections(
     bundle = material.predictor.bundle
     rule = bundle.rule
     assert isinstance(rule, Rule)
-    measured = all_figures(evaluation, bundle, scored=scored)
+    measured = evaluation.figures
     hard = hardest_items(evaluation, scored)
     suspects = label_suspects(evaluation, scored, bundle.classes)
     same = scored.rows[is_copy(evaluation, bundle, scored)]
@@ -62,7 +63,7 @@ def class_sections(
     table_notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
     known = evaluation.known
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
-    refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
+    unpredicted = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
     surest = mistakes(pictures, evaluation, scored, wrong)
     figures = {
         **measured,
@@ -75,18 +76,18 @@ def class_sections(
         "data": {**facts(table), "items": class_counts(table).to_dict("records")},
         "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
         "table_notes": table_notes,
-        "not_predicted": refused[["path", "split", "reason"]].to_dict("records"),
+        "not_predicted": unpredicted[["path", "split", "reason"]].to_dict("records"),
     }
     notices = _too_good(len(same), 0 if duplicates is None else len(duplicates), len(scored.rows))
     checks = evaluation.metrics.get("calibration_check", [])
     problems = [*rule.notes, *notices]
     figures["verdict"] = verdict(measured, checks, problems, len(same))._asdict()
-    confusion = np.array(measured["confusion"])
+    split = measured["headline"]["split"]
     page = {
         "part": part_name,
         "parts_of_known": _joined(sorted(part_name(str(name)) for name in known["split"].unique())),
         "sections_of_tables": _sections_of(tables),
-        "right": int(np.trace(confusion)),
+        "counts": split and counts_of(measured["metrics"], split),
         "examples": examples(pictures, evaluation),
         "colours": plots.colours(len(bundle.classes)),
         "map": plots.embedding(
@@ -94,24 +95,38 @@ def class_sections(
         ),
         "own_rule": rule,
         "known": len(known),
+        "right": int(known["best"].eq(known["truth"]).sum()),
         "wrong": len(wrong),
         "surest": surest,
         "no_map": pictures.no_map,
         "low": LOW,
-        "worsened": changed(pictures, changes, evaluation, "worsened"),
-        "improved": changed(pictures, changes, evaluation, "improved"),
-        "confused": _confused(measured["confusion"], bundle.classes),
+        **_changed(pictures, evaluation),
+        "confused": [
+            dict(zip(("label", "predicted", "times"), pair, strict=True))
+            for pair in most_confused(known, 10)
+        ],
         "worst_first": sorted(
             (row for row in measured["classes"] if row["items"]),
             key=lambda row: row["right"] / row["items"],
         ),
-        "refused_right": refused_although_right(pictures, evaluation),
+        "refused_right": gallery(pictures, evaluation, refused_although_right(evaluation), refused),
         "rules": _rules(evaluation.metrics),
-        "suspects": suspected(pictures, suspects, evaluation),
+        "suspects": gallery(pictures, evaluation, suspects, suspected),
         "curves": material.curves,
         **_plots(measured, bundle.classes, rule),
     }
     return Sections("report.html", figures, page, notices)
+
+
+def _changed(pictures: Pictures, evaluation: Evaluation) -> dict[str, list[Figure]]:
+    """Files that were "worsened" or "improved" since the earlier model; the surest first."""
+    galleries: dict[str, list[Figure]] = {"worsened": [], "improved": []}
+    if (changes := evaluation.changes) is not None:
+        rows = changes.changed.sort_values("after_probability", ascending=False, kind="stable")
+        for change in galleries:
+            chosen = rows.loc[rows["change"].eq(change)]
+            galleries[change] = gallery(pictures, evaluation, chosen, changed)
+    return galleries
 
 
 def _rules(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -134,17 +149,6 @@ def _rules(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for number, point in enumerate(table.points)
     ]
-
-
-def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[dict[str, Any]]:
-    """The ten most frequent confusions."""
-    wrong: list[dict[str, Any]] = [
-        {"label": classes[t], "predicted": classes[b], "times": count}
-        for t, row in enumerate(counts)
-        for b, count in enumerate(row)
-        if count and t != b
-    ]
-    return sorted(wrong, key=lambda pair: -pair["times"])[:10]
 
 
 def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
@@ -240,7 +244,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     """Sections of a multi-label model's report."""
     table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
-    measured = all_label_figures(evaluation, evaluation.scored, bundle)
+    measured = evaluation.figures
     paths = evaluation.predictions["path"]
     mistakes = [{**one, "file": paths.iloc[one["row"]]} for one in measured["mistakes"]]
     figures = {

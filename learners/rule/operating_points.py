@@ -9,6 +9,7 @@ from typing import Any
 
 from datasets.core.checked import Count, Share, read_as
 from datasets.core.errors import SecondhandError
+from learners.cli.result import right_of_answered
 from learners.rule.rule import Rule
 
 #: Fractions of known items that the score lets pass, at the model's threshold.
@@ -119,9 +120,10 @@ class OperatingPoints:
 
     def sentence(self, point: OperatingPoint, name: str) -> str:
         """What is answered at one of the points; ``name`` is that of the split in a sentence."""
-        right = "all right" if point.right == point.answered else f"{point.right} of these right"
         text = f"{point.answered} of {self.items} {name} files"
-        text += f", {right} (95 % limits {point.limits})" if point.answered else ""
+        if point.answered:
+            right = right_of_answered(point.right, point.answered)
+            text += f"; {right} (95 % limits {point.limits})"
         if self.unknown_items:
             text += f"; {point.unknown} of {self.unknown_items} files of unknown classes"
         return f"{text}."

@@ -21,7 +21,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected
 from datasets.core.part import PART_COLUMNS, Part
-from learners.evaluation.figures import CHOSE, score_items
+from learners.evaluation.figures import CHOSE, all_figures, score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rules import operating_points
 from learners.files.jsonable import jsonable
@@ -94,7 +94,8 @@ def written(
 ) -> tuple[Page, dict]:
     table = options.pop("table", None) or make_table(evaluation)
     scored, tables = score_items(evaluation, bundle), options.pop("tables", {})
-    evaluation = replace(evaluation, scored=scored, tables=tables)
+    figures = all_figures(evaluation, bundle, scored)
+    evaluation = replace(evaluation, scored=scored, figures=figures, tables=tables)
     sections = partial(
         class_sections, evaluation=evaluation, duplicates=options.pop("duplicates", None)
     )
@@ -175,7 +176,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     # Mistakes have heat maps; silent files are listed but have none.
     assert sum("where the network looked" in str(i["alt"]) for i in page.all("img")) > 5
     wrong = known[known.best.ne(known.truth) & known.best.ne("")]
-    assert f"Mistakes ({len(wrong)} of {len(known)})" in page.text
+    assert f"Mistakes ({len(wrong)} of {len(known)} files)" in page.text
     assert "Not predicted (9)" in page.text
 
 
@@ -191,8 +192,9 @@ def test_the_verdict_and_the_sections_state_the_figures(tmp_path, photos):
     named_right = count(split["accuracy"], split["items"])
     assert figures["verdict"]["message"] == (
         f"The model names {named_right} of {split['items']} calibration files right "
-        f"({percent(split['accuracy']['value'])}). It answers {answered} of them, "
-        f'{count(split["accuracy_of_accepted"], answered)} right, and says "unknown" for the others '
+        f"({percent(split['accuracy']['value'])}). It answers {answered} of {split['items']} calibration files; "
+        f"{count(split['accuracy_of_accepted'], answered)} of {answered} answered files are right. "
+        'It says "unknown" for the others '
         f"and for {unknown['items'] - count(unknown['accepted'], unknown['items'])} of {unknown['items']} files of "
         "unknown classes."
     )
@@ -282,7 +284,7 @@ def test_the_colour_of_an_evaluation_follows_its_checks(rows, problems, colour):
     assert result.colour == colour
     assert ("see the notices below" in result.message) == bool(problems)
     if rows[0]["items"]:
-        assert f"{100 * rows[0]['here']:.0f} of its 100 answers are right" in result.message
+        assert f"{100 * rows[0]['here']:.0f} of 100 answered files are right" in result.message
 
 
 @pytest.mark.parametrize(("share", "colour"), [(0.2, "green"), (0.3, "amber")])
@@ -291,6 +293,7 @@ def test_a_run_that_answers_many_files_of_unknown_classes_is_amber(share, colour
     split = {"accuracy": limits, "coverage": limits, "accuracy_of_accepted": limits}
     found = verdict({
         "evaluated_split": "valid", "headline": {"split": "test"}, "splits": {"test": {"items": 50, **split}},
+        "metrics": {"test_items": 50, **{f"test_{name}": 1.0 for name in split}},
         "unknown_classes": {"items": 100, "accepted": {"value": share}},
     }, [], [])  # fmt: skip
     assert found.colour == colour
@@ -302,7 +305,8 @@ def test_a_run_is_not_green_where_so_few_files_cannot_tell(low, colour):
     accuracy = {"value": 0.95, "low": low, "high": 0.99}
     split = {"items": 100, "accuracy": accuracy, "coverage": {"value": 0.8},
              "accuracy_of_accepted": {"value": 1.0}}  # fmt: skip
-    figures = {"evaluated_split": "valid", "headline": {"split": "calibration"},
+    metrics = {"calibration_items": 100, "calibration_accuracy": 0.95, "calibration_coverage": 0.8}
+    figures = {"evaluated_split": "valid", "headline": {"split": "calibration"}, "metrics": metrics,
                "splits": {"calibration": split}, "unknown_classes": None}  # fmt: skip
     result = verdict(figures, [], [])
     assert result.colour == colour
@@ -430,7 +434,7 @@ def test_reports_without_mistakes_and_with_mistakes_alone(tmp_path, photos):
     known = evaluation.predictions["split"].ne("unknown")
     evaluation.predictions.loc[known, "truth"] = evaluation.predictions.loc[known, "best"]
     page, figures = written(tmp_path / "right", bundle, evaluation)
-    assert "Mistakes (0 of 120)" in page.text
+    assert "Mistakes (0 of 120 files)" in page.text
     assert "Of 120 calibration and validation files 0 are answered wrong" in page.text
     assert "by its most probable class, 0 of the 120 are wrong." in page.text
     assert figures["risk_coverage"]["aurc"] == 0
@@ -438,7 +442,7 @@ def test_reports_without_mistakes_and_with_mistakes_alone(tmp_path, photos):
     wrong = evaluation.predictions.loc[known, "best"].map(after)
     evaluation.predictions.loc[known, "truth"] = wrong
     page, figures = written(tmp_path / "wrong", bundle, evaluation)
-    assert "Mistakes (120 of 120)" in page.text
+    assert "Mistakes (120 of 120 files)" in page.text
     assert figures["splits"]["valid"]["accuracy"]["value"] == 0
 
 
