@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import counted
+
+if TYPE_CHECKING:
+    from learners.rule.operating_points import OperatingPoint, OperatingPoints
 
 #: Share of the files up to which a model "answers almost nothing".
 ALMOST_NOTHING = 0.1
@@ -150,7 +153,18 @@ def looser_rule(metrics: Mapping[str, Any]) -> tuple[str, str] | None:
     table = OperatingPoints.of(metrics)
     if table is None or (point := table.offered) is None:
         return None
-    return point.rule, table.sentence(point, part_name(table.split))
+    return point.rule, answers_at(table, point)
+
+
+def answers_at(table: OperatingPoints, point: OperatingPoint) -> str:
+    """What a model answers at one of its operating points."""
+    text = f"{point.answered} of {table.items} {part_name(table.split)} files"
+    if point.answered:
+        right = right_of_answered(point.right, point.answered)
+        text += f"; {right} (95 % limits {point.limits})"
+    if table.unknown_items:
+        text += f"; {point.unknown} of {table.unknown_items} files of unknown classes"
+    return f"{text}."
 
 
 def answers_almost_nothing(metrics: Mapping[str, Any]) -> bool:

@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from datasets.core.part import Part
 from datasets.core.program import installed_commands
 from datasets.items.items import Items
 from datasets.items.labels import names_of
-from learners.cli.result import counts_of, most_confused, part_name
+from learners.cli.result import answers_at, counts_of, most_confused, part_name
 from learners.evaluation.before_after import Changes
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.suspects import LOW, hardest_items, is_copy, label_suspects
@@ -26,6 +25,7 @@ from learners.report.galleries import (
     changed,
     examples,
     gallery,
+    mistake,
     mistakes,
     refused,
     refused_although_right,
@@ -61,10 +61,9 @@ def class_sections(
         title = f"Corrected labels ({len(table.corrections)})"
         tables = {**tables, title: _corrected(table)}
     table_notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
-    known = evaluation.known
-    wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
+    known, wrong = evaluation.known, mistakes(evaluation, scored, bundle.classes)
     unpredicted = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
-    surest = mistakes(pictures, evaluation, scored, wrong)
+    surest = gallery(pictures, evaluation, wrong, mistake)
     figures = {
         **measured,
         "before_after": None if changes is None else _compared(changes),
@@ -142,7 +141,7 @@ def _rules(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
                 point.right,
                 *([point.unknown] if table.unknown_items else []),
             ],
-            "sentence": f"It answers {table.sentence(point, part_name(table.split))}",
+            "sentence": f"It answers {answers_at(table, point)}",
             "command": ""
             if number == table.default
             else f"{installed_commands('python -m learners.adjust')} MODEL {point.rule} --out adjusted/",
@@ -246,14 +245,17 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     bundle = material.predictor.bundle
     measured = evaluation.figures
     paths = evaluation.predictions["path"]
-    mistakes = [{**one, "file": paths.iloc[one["row"]]} for one in measured["mistakes"]]
+    wrong = [{**one, "file": paths.iloc[one["row"]]} for one in measured["mistakes"]]
     figures = {
         **measured,
         "verdict": label_verdict(measured, bundle.rule.notes)._asdict(),
         "classes": bundle.classes,
-        "mistakes": mistakes,
+        "mistakes": wrong,
         "data": {**facts(table), "items": label_counts(table)},
     }
+    shown = pd.DataFrame(
+        {**one, "truth": evaluation.predictions["truth"].iloc[one["row"]]} for one in wrong
+    )
     panels = [
         plot
         for row, curve in zip(measured["labels"], measured["curves"], strict=True)
@@ -263,7 +265,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
         "part": part_name,
         "training": material.curves,
         "panels": panels[: 3 * plots.PANELS],
-        "wrong": [_mistake(pictures, evaluation, one) for one in measured["mistakes"]],
+        "wrong": gallery(pictures, evaluation, shown, _mistake),
     }
     return Sections("labels.html", figures, page, [])
 
@@ -302,10 +304,7 @@ def _label_plots(row: Mapping[str, Any], curve: Mapping[str, Any]) -> list[Marku
     return [svg(), roc(), bins]
 
 
-def _mistake(pictures: Pictures, evaluation: Evaluation, one: Mapping[str, Any]) -> Any:
-    row = evaluation.predictions.iloc[one["row"]].to_dict()
-    caption = (
-        f"{one['label']} {100 * one['probability']:.0f} %, {'missed' if one['present'] else 'wrong'} · "
-        f"{row['truth'] or 'no label'}"
-    )
-    return pictures.figure(Part.of_row(row), caption, one["class_index"])
+def _mistake(row: Mapping[str, Any]) -> str:
+    outcome = "missed" if row["present"] else "wrong"
+    truth = row["truth"] or "no label"
+    return f"{row['label']} {100 * row['probability']:.0f} %, {outcome} · {truth}"

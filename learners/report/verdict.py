@@ -134,31 +134,25 @@ def _of_checks(
         return Verdict(
             "red", f"Do not rely on it here: {result}, and {percent(expected)} were expected."
         )
-    known_files = [f"{copies} of the files look like training files"] if copies else []
     wide = accepted["low"] < accepted["here"] - WIDE
-    doubts = [
-        *known_files,
-        *_doubts(rows),
-        *(
-            ["so few independent files cannot tell; files of one group count together"]
-            if wide
-            else []
-        ),
-        *(["see the notices below"] if problems else []),
-    ]
-    if doubts:
-        return Verdict("amber", f"Use it here with care: {result}, but {doubts[0]}.")
+    doubt = (
+        (copies and f"{copies} of the files look like training files")
+        or _doubt(rows)
+        or (wide and "so few independent files cannot tell; files of one group count together")
+        or (problems and "see the notices below")
+    )
+    if doubt:
+        return Verdict("amber", f"Use it here with care: {result}, but {doubt}.")
     return Verdict("green", f"It holds here: {result}; it answers {n} of all {files} files.")
 
 
-def _doubts(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What differs from the calibration files beyond chance."""
-    doubts = []
+def _doubt(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """The first thing that differs from the calibration files beyond chance; "" if nothing does."""
     coverage = rows.get("accepted", {})
     before = coverage.get("guaranteed")
     if before is not None and coverage["high"] < before:
         share = percent(coverage["here"])
-        doubts.append(
+        return (
             f"it answers fewer files than expected, {share} (of the calibration files {percent(before)}). "
             "Fewer are usual on data from another source: to answer more, loosen its rule (learners.adjust) or train "
             "it further with labelled files from here (finetune --from)"
@@ -166,13 +160,11 @@ def _doubts(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     outliers = rows.get("refused as out of distribution")
     if outliers is not None and outliers["low"] > outliers["guaranteed"]:
         share = percent(outliers["here"])
-        doubts.append(
-            f"{share} of the files are out of distribution ({percent(outliers['guaranteed'])} were expected)"
-        )
+        return f"{share} of the files are out of distribution ({percent(outliers['guaranteed'])} were expected)"
     temperature = rows.get("temperature")
     if temperature is not None and temperature["low"] > temperature["guaranteed"]:
-        doubts.append("its probabilities are too high here")
-    return doubts
+        return "its probabilities are too high here"
+    return ""
 
 
 def estimate_verdict(

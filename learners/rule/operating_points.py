@@ -9,7 +9,6 @@ from typing import Any
 
 from datasets.core.checked import Count, Share, read_as
 from datasets.core.errors import SecondhandError
-from learners.cli.result import right_of_answered
 from learners.rule.rule import Rule
 
 #: Fractions of known items that the score lets pass, at the model's threshold.
@@ -117,16 +116,6 @@ class OperatingPoints:
         )
         found = [n for n, point in enumerate(points) if point.overrides == dict(overrides)]
         return replace(self, points=points, default=found[0]) if found else None
-
-    def sentence(self, point: OperatingPoint, name: str) -> str:
-        """What is answered at one of the points; ``name`` is that of the split in a sentence."""
-        text = f"{point.answered} of {self.items} {name} files"
-        if point.answered:
-            right = right_of_answered(point.right, point.answered)
-            text += f"; {right} (95 % limits {point.limits})"
-        if self.unknown_items:
-            text += f"; {point.unknown} of {self.unknown_items} files of unknown classes"
-        return f"{text}."
 
 
 def alternatives(rule: Rule) -> list[dict[str, Any]]:

@@ -120,7 +120,8 @@ def _checked(measured: Evaluation, model: Bundle) -> Evaluation:
     coverage = model.metrics.get("calibration_coverage")
     if not isinstance(coverage, float) or not 0 <= coverage <= 1:
         coverage = None
-    checked = calibration_check(rule, known, coverage)
+    calibration = measured.figures["splits"]["test"]["calibration"]
+    checked = calibration_check(rule, known, calibration, coverage)
     metrics = measured.metrics | {
         "calibration_check": jsonable(checked.table.to_dict("records")),
         "calibration_items": rule.calibrator.temperature.n,

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import soundfile
 from PIL import Image
 from scipy.io import wavfile
 from sklearn.metrics import f1_score, roc_auc_score
@@ -21,6 +20,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected
 from datasets.core.part import PART_COLUMNS, Part
+from learners.cli.result import answers_at
 from learners.evaluation.figures import CHOSE, all_figures, score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rules import operating_points
@@ -29,12 +29,11 @@ from learners.inference.gradcam import NO_MAP
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.report import plots
-from learners.report.galleries import Pictures, Shot, write_sheet
+from learners.report.galleries import Pictures
 from learners.report.report import write_report
 from learners.report.sections import class_sections
 from learners.report.verdict import verdict
 from learners.templates import percent
-from tests.app import sites
 from tests.chromium import chromium
 from tests.learners.evaluations import make_bundle, make_evaluation, make_table
 
@@ -228,9 +227,7 @@ def test_the_slider_and_the_verdict_on_each_class(tmp_path, photos):
     (slider,) = [each for each in page.all("input") if each["type"] == "range"]
     assert (slider["value"], slider["max"]) == (str(table.default), str(len(table.points) - 1))
     sentences = [row["data-sentence"] for row in page.all("tr") if "data-sentence" in row]
-    assert sentences == [
-        f"It answers {table.sentence(point, 'calibration')}" for point in table.points
-    ]
+    assert sentences == [f"It answers {answers_at(table, point)}" for point in table.points]
     assert figures["operating_points"]["points"][0]["answered"] == table.points[0].answered
     n = files.sum()
     assert figures["weakest_class"] == classes[0]
@@ -505,37 +502,3 @@ def test_the_window_with_the_highest_logit_of_a_long_recording_is_shown(tmp_path
         assert pictures.moment(Part(path), c) == expected
         figure = pictures.figure(Part(path), "caption", c)
         assert f"{expected.start:.1f}–{expected.end:.1f} s" in figure.under  # noqa: RUF001
-
-
-def test_a_contact_sheet_has_spectrograms_and_players_of_sounds(tmp_path):
-    path = sites.tone(tmp_path / "<b>long.wav", "low", "high", "silence")
-    shots = [Shot(Part(str(path), 1.0, 2.0), "1", "<i>high</i> & low")]
-    missing = Shot(Part(str(tmp_path / "gone.wav")), "2", "was there")
-    folder = tmp_path / "next"
-    file = write_sheet(
-        folder, Predictor(sites.tones()), [*shots, missing], title="Next <s>", lead="So & so."
-    )
-    page = Page(file)
-    assert file == folder / "index.html"
-    assert "<b>long.wav, 1.0–2.0 s" in page.text  # noqa: RUF001
-    assert "<i>high</i> & low" in page.text
-    assert "was there · gone.wav: " in page.text
-    assert str(tmp_path) not in file.read_text()
-    (picture,) = page.all("img")
-    assert str(picture["src"]).startswith("data:image/jpeg;base64,")
-    (player,) = page.all("audio")
-    signal, rate = soundfile.read(folder / str(player["src"]))
-    expected, _ = soundfile.read(path, start=rate, stop=2 * rate)
-    assert len(signal) == rate
-    np.testing.assert_allclose(signal, expected, atol=1e-3)
-
-
-def test_a_contact_sheet_replaces_the_last_one(tmp_path):
-    Image.new("RGB", (30, 20), (200, 30, 30)).save(tmp_path / "a.png")
-    shot = Shot(Part(str(tmp_path / "a.png")), "1", "red")
-    (tmp_path / "next").mkdir()
-    (tmp_path / "next" / "0001.flac").write_text("of the last one")
-    page = write_sheet(tmp_path / "next", Predictor(sites.colours()), [shot], title="", lead="")
-    assert [file.name for file in (tmp_path / "next").iterdir()] == ["index.html"]
-    assert not Page(page).all("audio")
-    assert [path.name for path in Path(tmp_path).iterdir() if path.name.startswith(".")] == []
