@@ -1,4 +1,14 @@
-"""``python -m app [MODEL...]``: a web page on this machine, over model folders or the newest run."""
+"""python -m app [MODEL...] [flags]
+
+Serve a web page for one or several models. By default only this computer can open it.
+
+examples:
+  python -m app                                     # the newest model in runs/
+  python -m app runs/photos/model runs/birds/model
+  python -m app runs/photos/model --label new/ --feedback corrections/
+  python -m app --train                             # train a model from the page
+  python -m app runs/photos/model --host 0.0.0.0 --auth NAME:PASSWORD
+"""
 
 from __future__ import annotations
 
@@ -12,14 +22,15 @@ import time
 import webbrowser
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from datasets.core.errors import SecondhandError
+from datasets.core.options import Checked, option, positional
 from datasets.core.program import installed_commands
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
-from learners.cli.flags import bare_parser
+from learners.cli.flags import read_call
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +40,90 @@ DEMO = (
     "--data demo:digits --size 64 --epochs 1 --bs 32 --no-flip "
     "--min-scale 0.7 --threshold 0.8 --out runs/demo"
 )
+
+
+@dataclass(kw_only=True)
+class LimitSettings(Checked):
+    """limits"""
+
+    max_mb: int = option(50, "Maximum size of one file in MB.")
+    max_files: int = option(64, "Maximum number of files that a visitor can drop at once.")
+    queue: int = option(
+        32, "Maximum number of requests that wait for a model; further ones get the answer 'busy'."
+    )
+    bs: int = option(8, "Maximum number of requests in one batch.")
+    keep: float = option(30.0, "Minutes to keep an uploaded file.")
+
+
+@dataclass(kw_only=True)
+class FeatureSettings(Checked):
+    """features"""
+
+    feedback: Path | None = option(
+        None,
+        "Let visitors correct predictions, and save the corrections in this folder. Default: off.",
+        metavar="FOLDER",
+    )
+    train: Path | None = option(
+        None,
+        "Add a tab that trains a model from a folder on this machine, and writes its run into this folder "
+        "(default: runs/). For visitors of other computers it needs --auth. Default: off.",
+        bare="runs",
+        metavar="FOLDER",
+    )
+    label: Path | None = option(
+        None,
+        "Add a tab to label the files of this folder, in the order that the first model suggests, or those of a "
+        "table that learners.audit drew, which gets the labels. Those of a folder go to NAME-labels.csv in the "
+        "folder of --feedback, else in the current one. Default: off.",
+    )
+    pool: Path | None = option(
+        None,
+        "Add a button that finds files similar to a prediction, with the first model, in this folder or .parquet "
+        "file (of search --embeddings). Default: off.",
+    )
+    device: str = option("auto", "Device: auto, cpu, cuda or cuda:N.", metavar="NAME")
+
+
+@dataclass(kw_only=True)
+class PageSettings(FeatureSettings, LimitSettings):
+    """network and access"""
+
+    models: list[str] = positional(
+        "Model folders, or hf:USER/NAME. Default: the newest model in runs/.", []
+    )
+    port: int = option(7860, "Port of the page.")
+    host: str = option(
+        "127.0.0.1",
+        "Address to listen on; 0.0.0.0 lets other computers of the network open the page.",
+        metavar="ADDRESS",
+    )
+    allow_host: list[str] = option(
+        [],
+        "Further host name under which visitors reach the page, for example behind a proxy; repeatable.",
+        metavar="NAME",
+    )
+    share: bool = option(False, "Also make a public link through Gradio's servers.")
+    auth: list[str] = option(
+        [],
+        "Let in only visitors with this name and password; repeatable.",
+        metavar="NAME:PASSWORD",
+    )
+
+    @property
+    def local(self) -> bool:
+        """Whether only this computer reaches the page."""
+        return self.host in LOCAL
+
+    def conflicts(self) -> dict[str, object]:
+        away = self.share or self.allow_host or not self.local
+        return {
+            "--train with --host, --allow-host or --share, without --auth (it lets visitors read and write files of "
+            "this machine: give --auth NAME:PASSWORD)": self.train and away and not self.auth,
+            f"--train {self.train}, which is a model folder (name models first: python -m app {self.train} --train)": (
+                self.train and (self.train / "config.json").is_file()
+            ),
+        }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,82 +139,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    parser = bare_parser(
-        "app",
-        "Serve a web page for one or several models. By default only this computer can open it.",
-        usage="[MODEL...]",
-        examples=(
-            "python -m app                                     # the newest model in runs/",
-            "python -m app runs/photos/model runs/birds/model",
-            "python -m app runs/photos/model --label new/ --feedback corrections/",
-            "python -m app --train                             # train a model from the page",
-            "python -m app runs/photos/model --host 0.0.0.0 --auth NAME:PASSWORD",
-        ),
-    )
-    parser.add_argument(
-        "models",
-        nargs="*",
-        default=[],
-        help="Model folders, or hf:USER/NAME. Default: the newest model in runs/.",
-    )
-    add = parser.add_argument_group("network and access").add_argument
-    add("--port", type=int, default=7860, metavar="N", help="Port of the page.")
-    text = "Address to listen on; 0.0.0.0 lets other computers of the network open the page."
-    add("--host", type=str, default="127.0.0.1", metavar="ADDRESS", help=text)
-    name = "Further host name under which visitors reach the page, for example behind a proxy; repeatable."
-    add("--allow-host", action="append", default=[], metavar="NAME", help=name)
-    add("--share", action="store_true", help="Also make a public link through Gradio's servers.")
-    who = "Let in only visitors with this name and password; repeatable."
-    add("--auth", action="append", default=[], metavar="NAME:PASSWORD", help=who)
-    add = parser.add_argument_group("features").add_argument
-    corrections = (
-        "Let visitors correct predictions, and save the corrections in this folder. Default: off."
-    )
-    add("--feedback", type=str | None, default=None, metavar="FOLDER", help=corrections)
-    train = (
-        "Add a tab that trains a model from a folder on this machine, and writes its run into this folder "
-        "(default: runs/). For visitors of other computers it needs --auth. Default: off."
-    )
-    add("--train", nargs="?", type=str, const="runs", default=None, metavar="FOLDER", help=train)
-    label = (
-        "Add a tab to label the files of this folder, in the order that the first model suggests, or those of a "
-        "table that learners.audit drew, which gets the labels. Those of a folder go to NAME-labels.csv in the "
-        "folder of --feedback, else in the current one. Default: off."
-    )
-    add("--label", type=str | None, default=None, metavar="PATH", help=label)
-    pool = (
-        "Add a button that finds files similar to a prediction, with the first model, in this folder or .parquet "
-        "file (of search --embeddings). Default: off."
-    )
-    add("--pool", type=str | None, default=None, metavar="PATH", help=pool)
-    device = "Device: auto, cpu, cuda or cuda:N."
-    add("--device", type=str, default="auto", metavar="NAME", help=device)
-    add = parser.add_argument_group("limits").add_argument
-    add("--max-mb", type=int, default=50, metavar="N", help="Maximum size of one file in MB.")
-    most = "Maximum number of files that a visitor can drop at once."
-    add("--max-files", type=int, default=64, metavar="N", help=most)
-    waiting = (
-        "Maximum number of requests that wait for a model; further ones get the answer 'busy'."
-    )
-    add("--queue", type=int, default=32, metavar="N", help=waiting)
-    add("--bs", type=int, default=8, metavar="N", help="Maximum number of requests in one batch.")
-    add("--keep", type=float, default=30.0, metavar="X", help="Minutes to keep an uploaded file.")
-    options = parser.parse_args(argv)
+    options = read_call(PageSettings, argv, __doc__)
     console.log_to_terminal()
     keep_memory_on_cpu(options.device)
     auth = [_name_and_password(pair) for pair in options.auth]
-    local = options.host in LOCAL
-    if options.train is not None:
-        if not auth and (options.share or options.allow_host or not local):
-            raise SecondhandError(
-                "--train lets visitors read and write files of this machine. For visitors of other computers (--host, "
-                "--allow-host, --share) also give --auth NAME:PASSWORD"
-            )
-        if (Path(options.train) / "config.json").is_file():
-            raise SecondhandError(
-                f"--train {options.train} is a model folder. Name models first: python -m app {options.train} --train"
-            )
-    if not local and not auth:
+    if not options.local and not auth:
         print(
             f"warning: --host {options.host} lets everybody who reaches this machine use the page; "
             "--auth NAME:PASSWORD asks for a password",
@@ -128,7 +152,7 @@ def _main(argv: Sequence[str] | None) -> int:
     return _serve(options, auth)
 
 
-def _serve(options: Any, auth: list[tuple[str, str]]) -> int:
+def _serve(options: PageSettings, auth: list[tuple[str, str]]) -> int:
     """Open the models and serve the page until Ctrl-C."""
     from app.server import free_port, serve
     from app.serving import Limits, load_each
@@ -142,9 +166,9 @@ def _serve(options: Any, auth: list[tuple[str, str]]) -> int:
     if options.train is not None:
         from app.training import Training
 
-        training = Training(Path(options.train), options.device)
+        training = Training(options.train, options.device)
     elif not folders:
-        folders = [newest_model() or train_demo()]
+        folders = [str(newest_model() or train_demo())]
     models, failed = load_each(folders, limits=limits, device=options.device)
     for error in failed.values():
         # Labels and pools belong to the first model that is named.
@@ -161,9 +185,9 @@ def _serve(options: Any, auth: list[tuple[str, str]]) -> int:
         port=port,
         share=options.share,
         auth=auth,
-        feedback=Path(options.feedback) if options.feedback else None,
-        label=Path(options.label) if options.label else None,
-        pool=Path(options.pool) if options.pool else None,
+        feedback=options.feedback,
+        label=options.label,
+        pool=options.pool,
         training=training,
         names=options.allow_host,
         failed=failed,
@@ -171,7 +195,7 @@ def _serve(options: Any, auth: list[tuple[str, str]]) -> int:
         gc.freeze()
         gc.enable()
         print(f"{', '.join(models) or 'The tab Train'} on {url}  (Ctrl-C ends it)", flush=True)
-        if options.host in LOCAL and at_a_desktop():
+        if options.local and at_a_desktop():
             webbrowser.open(url)
         _wait()
     return 0

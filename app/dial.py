@@ -45,10 +45,10 @@ class Dial(Protocol):
         """The rule at a value, and what it answers of held-out files."""
 
 
-def dial_of(site: Site, name: str) -> Dial:
+def make_dial(site: Site, name: str) -> Dial:
     """The dial over the model's operating points, or over thresholds if it stores none."""
     predictor = site.models[name].predictor
-    table = OperatingPoints.of(predictor.bundle.metrics)
+    table = OperatingPoints.read(predictor.bundle.metrics)
     if table is None or not isinstance(predictor.rule, Rule):
         return ThresholdDial(site, name)
     return PointsDial(predictor.rule, predictor.classes, table)
@@ -75,7 +75,7 @@ class PointsDial:
         number = self._number(value)
         if number == self.table.default:
             return PageRule(self.own, self.classes)
-        rule = self.table.points[number].of_rule(self.own)
+        rule = self.table.points[number].apply_to(self.own)
         return PageRule(rule, self.classes, of_model=False)
 
     def effect(self, value: float | None) -> Markup:

@@ -114,7 +114,7 @@ class Feedback:
                 "path": copy.relative_to(self.folder).as_posix(),
                 "label": label,
                 "gps": "" if gps is None else repr(gps),
-                **({} if shown is None else _of_prediction(shown)),
+                **({} if shown is None else _prediction_cells(shown)),
                 "model": model,
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
             }
@@ -236,7 +236,7 @@ class Corrections:
         ]
 
 
-def _of_prediction(shown: Prediction) -> dict[str, str]:
+def _prediction_cells(shown: Prediction) -> dict[str, str]:
     probability = shown.probability
     return {
         "predicted": shown.label,

@@ -12,7 +12,7 @@ from app.about import about_html
 from app.api import add_api, raw
 from app.bursts import bursts_html
 from app.corrected import corrections_tab
-from app.dial import Dial, dial_of
+from app.dial import Dial, make_dial
 from app.feedback import check_label
 from app.panels import panels_html
 from app.pool import QUIET, Alike, Labelling, alike_part, label_tab, name_here
@@ -29,7 +29,7 @@ from app.views import (
 )
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
-from learners.cameras.boxes import WHOLE, of_boxes
+from learners.cameras.boxes import WHOLE, trained_on_boxes
 from learners.cli.console import as_typed
 from learners.templates import render
 
@@ -145,9 +145,9 @@ class Rules(NamedTuple):
 
 
 def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
-    served, dial = site.models[name], dial_of(site, name)
+    served, dial = site.models[name], make_dial(site, name)
     words = f"Choose a file. {classes_words(served.predictor.classes)}"
-    if of_boxes(served.predictor.bundle):
+    if trained_on_boxes(served.predictor.bundle):
         words += f" {WHOLE}: choose a photo of one animal and little else."
     waiting = no_answer_html(words, "")
     query = gr.State(Query(), time_to_live=3600)

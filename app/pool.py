@@ -433,7 +433,7 @@ class Turn:
         return Turn(number, done, self.count + 1)
 
 
-def keys_of(classes: Sequence[str]) -> dict[str, str]:
+def assign_keys(classes: Sequence[str]) -> dict[str, str]:
     """The class of each key: a class named as a key has that one, the others have the remaining `KEYS` in
     their order."""
     own = {name: name for name in classes if name in tuple(KEYS)}
@@ -454,7 +454,7 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
                 later = gr.Button("→  next photo", elem_id="label-ArrowRight", **small)
         with gr.Column(scale=2, min_width=300):
             with gr.Row():
-                key_of = {name: key for key, name in keys_of(labelling.classes).items()}
+                key_of = {name: key for key, name in assign_keys(labelling.classes).items()}
                 keys = {
                     name: gr.Button(
                         name if name == key else f"{key}  {name}", elem_id=f"label-{key}", **small

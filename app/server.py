@@ -72,7 +72,7 @@ def serve(
     label : a folder, or the table of an audit, to label for the first model.
     pool : a folder, or a file of embeddings, in which the first model searches similar files.
     training : shows the tab *Train*, and adds the models that are trained there.
-    names : host names of the page besides `names_of` its host.
+    names : host names of the page besides `host_names` its host.
     failed : the error of each model folder that could not be opened, for the page to tell.
 
     Yields
@@ -93,7 +93,7 @@ def serve(
             )
     first = next(iter(models.values()), None)
     limits = limits or (Limits() if first is None else first.limits)
-    traffic, stop = Traffic(names_of(host, names)), threading.Event()
+    traffic, stop = Traffic(host_names(host, names)), threading.Event()
     with ExitStack() as opened:
         uploads = opened.enter_context(_uploads())
         with without_proxies():
@@ -219,7 +219,7 @@ def sweep(folder: str, keep: float, most: int = MAX_UPLOADS) -> int:
     return deleted
 
 
-def names_of(host: str, more: Iterable[str] = ()) -> set[str]:
+def host_names(host: str, more: Iterable[str] = ()) -> set[str]:
     """Host names of a page: "localhost", its address, ``more``, and this machine's name if others can reach it."""
     names = {"localhost", host, *more}
     if host not in ("localhost", "127.0.0.1", "::1"):

@@ -25,7 +25,9 @@ from datasets.items.rendering import infer_spectrogram
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.table import summary as left_out
 from datasets.kinds.base import KINDS
+from learners.cli.live import duration
 from learners.report.galleries import page_picture
+from learners.runs.status import RunStatus
 from learners.templates import render
 
 log = logging.getLogger(__name__)
@@ -116,6 +118,7 @@ def _warnings() -> Iterator[list[str]]:
 
 def status_html(status: Status) -> Markup:
     """The last training: its step, the accuracy of the first look, the losses, and how it ended."""
+    run = status.run or RunStatus("Starting", 0, "")
     heads = [row for row in status.history if row["phase"] == "frozen"]
     epochs = [row for row in status.history if row["phase"] == "unfrozen"]
     points = {
@@ -126,8 +129,9 @@ def status_html(status: Status) -> Markup:
     points["valid_loss"] = [*before, *points["valid_loss"]]
     highest = max((loss for line in points.values() for _, loss in line), default=0.0) or 1.0
     return render(
-        "app", "training.html", status=status, first=heads[-1] if heads else {}, points=points,
-        highest=highest, last=max(status.epochs, status.done, 1), y_ticks=ticks(0.0, highest, 4),
+        "app", "training.html", status=status, run=run, points=points, highest=highest,
+        first=heads[-1] if heads else {}, last=max(run.epochs or 1, len(epochs)), y_ticks=ticks(0.0, highest, 4),
+        left=None if run.seconds_left is None else duration(max(run.seconds_left, 1.0)),
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """A training that the page starts: ``python -m learners.finetune`` in a process of its own, and what is read of it.
 
-The page reads the run folder, its log and its history; it imports no training. The process outlives the page, which
-finds it again by the files in ``RUNS/.training``.
+The page reads ``status.json`` and ``history.csv`` of the run folder; it imports no training. The process outlives the
+page, which finds it again by the files in ``RUNS/.training``.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from datasets.core.checked import read_file
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.program import installed_commands
-from learners.cli.live import duration
 from learners.files.lock import acquire_lock
 from learners.runs.folder import has_progress, is_finished
+from learners.runs.status import STATUS, RunStatus
 
 #: The choices of the page, what they stand for, and the flags of the command.
 CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -36,6 +35,7 @@ CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "usual": ("224 pixels for pictures, 5 epochs: the command's own settings", ()),
     "best": ("15 epochs with averaged weights: three times as long as usual", ("--preset", "best")),
 }
+T = TypeVar("T")
 State = Literal["none", "running", "stopping", "finished", "stopped", "failed"]
 
 
@@ -56,31 +56,23 @@ class Status:
     ----------
     state : "stopped" if it ended before it was complete and can be resumed; "failed" if nothing is left of it.
     folder : its run folder. command : that started it.
-    step : its last message, or why it ended.
-    history : rows of ``history.csv``. epochs : epochs to train all weights; 0 until that is known.
-    left : time left for the epochs, in words; "" if it cannot be told yet.
+    run : what the run tells of itself; None until it does.
+    error : why it ended, if nobody stopped it.
+    history : rows of ``history.csv``.
     model : the model folder, once the process has ended and there is one.
-    result : what the command printed of the model.
     """
 
     state: State = "none"
     folder: Path = Path()
     command: str = ""
-    step: str = ""
+    run: RunStatus | None = None
+    error: str = ""
     history: tuple[dict[str, str], ...] = ()
-    epochs: int = 0
-    left: str = ""
     model: Path | None = None
-    result: str = ""
 
     @property
     def runs(self) -> bool:
         return self.state in ("running", "stopping")
-
-    @property
-    def done(self) -> int:
-        """Number of epochs that are complete."""
-        return sum(row["phase"] == "unfrozen" for row in self.history)
 
 
 @dataclass
@@ -111,8 +103,8 @@ class Training:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         self.root = self.root.absolute()
         self._own = self.root / ".training"
-        self._state, self._lock, self._output, self._result = (
-            self._own / name for name in ("state.json", "lock", "output.txt", "result.txt")
+        self._state, self._lock, self._output = (
+            self._own / name for name in ("state.json", "lock", "output.txt")
         )
         try:
             self._own.mkdir(parents=True, exist_ok=True)
@@ -157,12 +149,12 @@ class Training:
             command = [sys.executable, *installed_commands("-m learners.finetune").split(), *words]
             try:
                 self._write(Started(str(run), [*words]))
-                with open(self._output, "wb") as log, open(self._result, "wb") as result:
+                with open(self._output, "wb") as output:
                     self._process = subprocess.Popen(
                         command,
                         stdin=subprocess.DEVNULL,
-                        stdout=result,
-                        stderr=log,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
                         pass_fds=[lock.fileno()],
                         start_new_session=True,  # Ctrl-C at the page's terminal is not for it
                     )
@@ -204,29 +196,20 @@ class Training:
         known: dict[str, Any] = {
             "folder": folder,
             "command": shown_command(started.words),
-            "history": tuple(_rows(folder / "history.csv")),
-            "epochs": _epochs(folder / "config.yaml"),
-            "result": _text(self._result),
+            "run": _read(RunStatus, folder / STATUS),
+            "history": tuple(csv.DictReader(_text(folder / "history.csv").splitlines())),
         }
         model = folder / "model"
         if runs:
-            step = _last_message(folder / "log.txt") or "Starting …"
-            if started.stopping:
-                return Status("stopping", step=step, **known)
-            between = step.startswith("Epoch")  # before and after them the time is not theirs
-            left = _time_left(folder / "history.csv", known["history"], known["epochs"])
-            return Status("running", step=step, left=left if between else "", **known)
+            return Status("stopping" if started.stopping else "running", **known)
         known["model"] = model if (model / "config.json").is_file() else None
         if is_finished(folder):
             return Status("finished", **known)
         error = "" if started.stopping else _error(_text(self._output))
-        return Status("stopped" if has_progress(folder) else "failed", step=error, **known)
+        return Status("stopped" if has_progress(folder) else "failed", error=error, **known)
 
     def _started(self) -> Started | None:
-        try:
-            return read_file(Started, self._state)
-        except (BadFile, OSError):
-            return None
+        return _read(Started, self._state)
 
     def _write(self, started: Started) -> None:
         write_beside(self._state, json.dumps(asdict(started)).encode())
@@ -252,42 +235,18 @@ def _text(file: Path) -> str:
     return ""
 
 
-def _rows(file: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(_text(file).splitlines()))
-
-
-def _epochs(config: Path) -> int:
-    """``epochs`` of the resolved settings of a run."""
-    lines = (line.partition(": ") for line in _text(config).splitlines())
-    return next((int(value) for name, _, value in lines if name == "epochs" and value.isdigit()), 0)
-
-
-def _last_message(log: Path) -> str:
-    """The last line of a log for users, without time, level and the lines of tables."""
-    for line in reversed(_text(log).splitlines()):
-        _, is_shown, message = line.partition(" INFO ")
-        if is_shown and not message.startswith(" "):
-            return message
-    return ""
-
-
-def _time_left(file: Path, history: Sequence[dict[str, str]], epochs: int) -> str:
-    """Time left for the epochs, from those that are complete."""
-    seconds = [float(row["seconds"]) for row in history if row["phase"] == "unfrozen"]
-    if not seconds or len(seconds) >= epochs:
-        return ""
-    with suppress(OSError):
-        passed = time.time() - file.stat().st_mtime
-        each = sum(seconds) / len(seconds)
-        return duration(max(each * (epochs - len(seconds)) - passed, 1.0))
-    return ""
+def _read(cls: type[T], file: Path) -> T | None:
+    """The object in a JSON file; None if there is none."""
+    try:
+        return read_file(cls, file)
+    except (BadFile, OSError):
+        return None
 
 
 def _error(output: str) -> str:
-    """Why a command ended, from what it wrote to standard error."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    if errors:
-        return errors[-1]
-    last = f" Its last line: {lines[-1]}" if lines else ""
+    """Why a command ended, from what it printed."""
+    _, is_told, error = output.rpartition("error: ")
+    if is_told:
+        return error.strip()
+    last = f" Its last line: {output.strip().splitlines()[-1]}" if output.strip() else ""
     return f"The process ended without a message; perhaps the memory was too small.{last}"

@@ -18,7 +18,7 @@ from app.about import RuleEffect
 from app.rules import PageRule
 from datasets.core.cells import csv_bytes, write_rows
 from datasets.core.errors import counted
-from datasets.items.labels import names_of
+from datasets.items.labels import parse_names
 from learners.events.merging import Events
 from learners.files.jsonable import jsonable
 from learners.inference.predictions import FIELDS, cell
@@ -103,7 +103,9 @@ def events_in(answer: Prediction, rule: PageRule) -> list[Prediction]:
     if not answer.windows:
         return []
     # Only the labels and times count here: the windows do not list all classes.
-    top = [(name, 1.0) for name in sorted({n for w in answer.windows for n in names_of(w.label)})]
+    top = [
+        (name, 1.0) for name in sorted({n for w in answer.windows for n in parse_names(w.label)})
+    ]
     windows = tuple(window._replace(top=top) for window in answer.windows)
     return Events(rule.rule).rows(answer._replace(windows=windows))
 

@@ -59,7 +59,7 @@ def main() -> None:
     import timm
     import torch
 
-    from learners.training.speed import resolve_precision
+    from learners.training.speed import usual_precision
 
     keep_memory()
     print(f"{software_and_hardware('timm')}; {torch.get_num_threads()} threads")
@@ -85,7 +85,7 @@ def main() -> None:
                     first[way] = seconds
         rates = {way: settings.bs / statistics.median(found or [first[way]])
                  for way, found in times.items()}  # fmt: skip
-        chosen = resolve_precision("auto", "cpu", network)
+        chosen = usual_precision("cpu", network)
         ratio = max(rates.values()) / rates[chosen == "bf16", True]
         shown = "  ".join(f"{rate:10.1f}" for rate in rates.values())
         print(f"{name:22} {shown}  {chosen}: {ratio:.2f} of the quickest's time", flush=True)

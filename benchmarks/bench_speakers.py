@@ -234,7 +234,7 @@ def main() -> None:
     for speaker in speakers:
         for side, train in (("ours", ours), ("peer", peer)):
             name = "peer+aug" if side == "peer" and settings.peer_augment == "yes" else side
-            run = (name, speaker, *settings_of(name, settings), settings.seed)
+            run = (name, speaker, *read_run_settings(name, settings), settings.seed)
             if side not in settings.sides or _known(file, run) is not None:
                 continue
             began = time.monotonic()
@@ -246,7 +246,7 @@ def main() -> None:
     print(software_and_hardware("fastai", "librosa", "matplotlib"))
 
 
-def settings_of(side: str, settings: argparse.Namespace) -> tuple[str]:
+def read_run_settings(side: str, settings: argparse.Namespace) -> tuple[str]:
     """The flags of ours; size and epochs of the peer."""
     return (
         " ".join(settings.flags)
@@ -272,7 +272,7 @@ def _print(file: Path, speakers: list[str], settings: argparse.Namespace) -> Non
     means = {}
     for side in ("ours", "peer", "peer+aug"):
         found = [
-            _known(file, (side, name, *settings_of(side, settings), settings.seed))
+            _known(file, (side, name, *read_run_settings(side, settings), settings.seed))
             for name in speakers
         ]
         values = [value for value in found if value is not None]

@@ -58,7 +58,7 @@ from datasets.core.scanning import files_below
 from datasets.items.labels import UNKNOWN
 from datasets.items.table import load_table
 from datasets.sources.demos import write_demo
-from learners.active.discovery import benjamini_hochberg, discoveries_of
+from learners.active.discovery import benjamini_hochberg, find_discoveries
 from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import calibration_figures
 from learners.inference.predictions import DetailedPrediction, stack_outputs
@@ -186,7 +186,7 @@ def clusters(confidence: AnyRule, known: Files, hidden: Files) -> dict[str, floa
     files = known + hidden
     refused = [n for n, one in enumerate(files.predictions) if one.prediction.label == UNKNOWN]
     _, features = stack_outputs(files.take(refused).predictions)
-    found = discoveries_of(confidence, [f.prediction for f in files.predictions], features, FDR)
+    found = find_discoveries(confidence, [f.prediction for f in files.predictions], features, FDR)
     class_of = {f.prediction.path: c for f, c in zip(files.predictions, files.classes, strict=True)}
     pure, wrong = set[str](), 0
     for cluster in found.clusters:

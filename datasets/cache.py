@@ -1,4 +1,6 @@
-"""Inspect, verify or empty the cache of spectrograms and decoded pictures.
+"""python -m datasets.cache info|verify|clear [flags]
+
+Inspect, verify or empty the cache of spectrograms and decoded pictures.
 
 examples:
   python -m datasets.cache info      # number of pictures, size, limit, folder
@@ -9,9 +11,12 @@ examples:
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from typing import Literal
 
 from datasets.core.errors import counted
-from datasets.core.help import plain_parser
+from datasets.core.options import Checked, option, positional
+from datasets.core.parser import CACHE_DIR, Parser
 from datasets.core.program import use_utf8_output
 
 
@@ -24,20 +29,22 @@ def readable(size: int) -> str:
     return f"{value:.1f} {units[0]}" if units[0] != "bytes" else counted(size, "byte")
 
 
+@dataclass(kw_only=True)
+class CacheSettings(Checked):
+    """cache"""
+
+    action: Literal["info", "verify", "clear"] = positional(
+        "What to do with the cache: info, verify or clear."
+    )
+    cache_dir: str | None = option(None, CACHE_DIR, metavar="FOLDER")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command. Returns the exit status: 0, or 3 if some pictures were damaged."""
+    options = Parser(__doc__, CacheSettings).parse(CacheSettings, argv)
     from datasets.core.store import FAILURE, PICTURE, PIXELS
     from datasets.spectrograms.pictures import PictureCache
 
-    parser = plain_parser("python -m datasets.cache", str(__doc__))
-    text = "What to do with the cache."
-    parser.add_argument("action", choices=("info", "verify", "clear"), help=text)
-    parser.add_argument(
-        "--cache-dir",
-        metavar="FOLDER",
-        help="Cache folder. Default: $SECONDHAND_CACHE, or your cache folder (~/.cache/secondhand on Linux).",
-    )
-    options = parser.parse_args(argv)
     cache = PictureCache(options.cache_dir)
     store = cache.store
     if options.action == "info":

@@ -1,10 +1,10 @@
-"""List and download public data sets, which finetune --data takes by name.
+"""python -m datasets.catalog [NAME...] [flags]
 
-Downloads are checked against published hashes where there are any, and
-unpacked into sets/NAME/files of the cache folder ($SECONDHAND_CACHE). To use
-files that you downloaded yourself, put them into sets/NAME, or unpack them in
-sets/NAME/files. With SECONDHAND_MIRROR=BASE, https://HOST/PATH is downloaded
-from BASE/HOST/PATH.
+List and download public data sets, which finetune --data takes by name.
+
+Downloads are checked against published hashes where there are any, and unpacked into sets/NAME/files of the cache
+folder ($SECONDHAND_CACHE). To use files that you downloaded yourself, put them into sets/NAME, or unpack them in
+sets/NAME/files. With SECONDHAND_MIRROR=BASE, https://HOST/PATH is downloaded from BASE/HOST/PATH.
 
 examples:
   python -m datasets.catalog                  # list the sets: size, licence
@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from datasets.core.errors import SecondhandError
-from datasets.core.help import plain_parser
+from datasets.core.options import Checked, positional
+from datasets.core.parser import Parser
 from datasets.core.program import use_utf8_output
 from datasets.sources.gwosc import NOTE, PREFIX, fetch_event
 from datasets.sources.public import SETS, fetch
@@ -41,13 +43,16 @@ def fetch_named(name: str) -> Path:
     return fetch(name)
 
 
+@dataclass(kw_only=True)
+class CatalogSettings(Checked):
+    """sets"""
+
+    names: list[str] = positional("Sets to download. Default: list all sets.", [])
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = plain_parser("python -m datasets.catalog", str(__doc__))
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="Sets to download. Default: list all sets."
-    )
-    options = parser.parse_args(argv)
+    options = Parser(__doc__, CatalogSettings).parse(CatalogSettings, argv)
     logging.basicConfig(format="%(message)s", stream=sys.stderr, level=logging.INFO)
     if not options.names:
         for name, public in SETS.items():

@@ -1,9 +1,15 @@
-"""Write spectrograms of sound files and Q-scans of strain files as PNG pictures, without training.
+"""python -m datasets.render FILE... --out FOLDER [flags]
+
+Write spectrograms of sound files and Q-scans of strain files as PNG pictures, without training.
 
 A recording longer than the window gives one picture per window. The pictures have no axes unless you give --axes
 (strain). The folders below the files' common folder are kept below --out, so files of two places keep most of their
 paths. Standard output lists file and picture, separated by a tab; standard error lists the files that were left
 out, and why. Exit status: 0; 3 if some files could not be rendered; 2 for a wrong call.
+
+examples:
+  python -m datasets.render calls/*.wav --out pictures/
+  python -m datasets.render strain/*.hdf5 --at 1126259462.4 --axes --out pictures/
 """
 
 from __future__ import annotations
@@ -14,28 +20,24 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
-from datasets.core.help import examples_text, help_formatter
-from datasets.core.options import config_action
+from datasets.core.options import Checked, option, positional
+from datasets.core.parser import CACHE_DIR, Parser
 from datasets.core.part import Part, parts_of
 from datasets.core.processes import check_files_isolated
-from datasets.core.program import installed_commands, use_utf8_output
+from datasets.core.program import use_utf8_output
 from datasets.core.scanning import files_below
 from datasets.kinds.base import KINDS, Kind, drawn_kinds, kind_of
 
 if TYPE_CHECKING:
     from datasets.spectrograms.pictures import PictureCache
     from datasets.spectrograms.settings import SpectrogramSettings
-
-EXAMPLES = (
-    "python -m datasets.render calls/*.wav --out pictures/",
-    "python -m datasets.render strain/*.hdf5 --at 1126259462.4 --axes --out pictures/",
-)
 
 
 def render(
@@ -111,7 +113,7 @@ def render(
         rejected += [check for check in checks if isinstance(check, Rejected)]
         paths = [p for p, check in zip(paths, checks, strict=True) if check is None]
         if paths:
-            settings = SignalSettings(spectrogram=spectrogram).of(file_kind)
+            settings = SignalSettings(spectrogram=spectrogram).for_kind(file_kind)
             settings |= mel_settings if of.mel else {}
             if channel and of.gps:
                 named = {with_channel(path, channel): names[path] for path in paths}
@@ -218,82 +220,91 @@ def _check(kind: Kind, path: str) -> None:
         kind.opens(path)
 
 
+@dataclass(kw_only=True)
+class RenderSettings(Checked):
+    """pictures"""
+
+    files: list[str] = positional("Sound or strain files, or folders of them.")
+    out: str = option(MISSING, "Folder to write the pictures to.", metavar="FOLDER")
+    overwrite: bool = option(False, "Replace pictures that exist at --out.")
+    kind: str = option(
+        "auto",
+        "Kind of the files, such as sound; auto goes by the ends of their names.",
+        metavar="auto|KIND",
+    )
+    at: float | None = option(
+        None,
+        "Time at the centre of the picture: GPS seconds for strain, seconds from the start for sound.",
+    )
+    workers: int | None = option(None, "Number of processes. Default: one per core.")
+    cluster: str | None = option(
+        None,
+        "Address of a Dask scheduler whose workers render, such as tcp://10.0.0.1:8786; or local.",
+        metavar="ADDRESS",
+    )
+    cache_dir: str | None = option(None, CACHE_DIR, metavar="FOLDER")
+    spectrogram: str | None = option(
+        None,
+        "Settings for all the files: a YAML file, text such as '{durations: [1, 4]}', or a preset, as for finetune.",
+        metavar="FILE|TEXT|PRESET",
+    )
+    channel: str = option(
+        "",
+        "Strain: channel to read where files have several, such as H1:GDS-CALIB_STRAIN.",
+        metavar="NAME",
+    )
+    axes: bool = option(False, "Strain: draw the Q-scans with axes and a colour bar, for people.")
+    overlap: float = option(
+        0.0, "Sound: overlap of neighbouring windows, as a fraction of the window."
+    )
+    rate: int | None = option(None, "Sound: sample rate in Hz. Default: inferred from the files.")
+    window: float | None = option(
+        None, "Sound: length of the window in seconds. Default: inferred from the files."
+    )
+    level: Literal["clip", "fixed", "pcen"] = option(
+        "clip",
+        "Sound: brightness scale. clip: white is the loudest point of the clip; fixed: white is full scale; pcen "
+        "normalises each band.",
+    )
+    colour: str = option(
+        "grey",
+        "Sound: grey, windows (three window lengths as red, green and blue), or a colour map such as magma.",
+        metavar="NAME",
+    )
+    size: tuple[int, int] = option((224, 224), "Sound: height and width of the picture in pixels.")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    from jsonargparse import ArgumentParser
-
-    class Parser(ArgumentParser):
-        def format_help(self, *how: Any, **also: Any) -> str:
-            return installed_commands(super().format_help(*how, **also) + examples_text(EXAMPLES))
-
-    parser = Parser(
-        prog=installed_commands("python -m datasets.render"),
-        usage="python -m datasets.render FILE... --out FOLDER [flags]",
-        description=str(__doc__),
-        formatter_class=help_formatter(),
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("files", nargs="+", help="Sound or strain files, or folders of them.")
-    add("--out", required=True, metavar="FOLDER", help="Folder to write the pictures to.")
-    add("--overwrite", action="store_true", help="Replace pictures that exist at --out.")
-    text = "YAML file of settings, one name: value per line. Flags override it."
-    add("--config", action=config_action(), metavar="FILE", help=text)
-    text = "Kind of the files, such as sound; auto goes by the ends of their names."
-    add("--kind", type=str, default="auto", metavar="auto|KIND", help=text)
-    text = "Time at the centre of the picture: GPS seconds for strain, seconds from the start for sound."
-    add("--at", type=float | None, metavar="X", help=text)
-    text = "Number of processes. Default: one per core."
-    add("--workers", type=int | None, metavar="N", help=text)
-    text = (
-        "Address of a Dask scheduler whose workers render, such as tcp://10.0.0.1:8786; or local."
-    )
-    add("--cluster", type=str | None, metavar="ADDRESS", help=text)
-    text = "Cache folder. Default: $SECONDHAND_CACHE, or your cache folder (~/.cache/secondhand on Linux)."
-    add("--cache-dir", type=str | None, metavar="FOLDER", help=text)
-    text = "Settings for all the files: a YAML file, text such as '{durations: [1, 4]}', or a preset, as for finetune."
-    add("--spectrogram", type=str | None, metavar="FILE|TEXT|PRESET", help=text)
-    text = "Strain: channel to read where files have several, such as H1:GDS-CALIB_STRAIN."
-    add("--channel", type=str, default="", metavar="NAME", help=text)
-    text = "Strain: draw the Q-scans with axes and a colour bar, for people."
-    add("--axes", action="store_true", help=text)
-    text = "Sound: overlap of neighbouring windows, as a fraction of the window."
-    add("--overlap", type=float, default=0.0, metavar="X", help=text)
-    text = "Sound: sample rate in Hz. Default: inferred from the files."
-    add("--rate", type=int | None, metavar="N", help=text)
-    text = "Sound: length of the window in seconds. Default: inferred from the files."
-    add("--window", type=float | None, metavar="X", help=text)
-    text = "Sound: brightness scale. clip: white is the loudest point of the clip; fixed: white is full scale; pcen normalises each band."
-    add("--level", type=Literal["clip", "fixed", "pcen"], default="clip", help=text)
-    text = "Sound: grey, windows (three window lengths as red, green and blue), or a colour map such as magma."
-    add("--colour", type=str, default="grey", metavar="NAME", help=text)
-    text = "Sound: height and width of the picture in pixels."
-    add("--size", type=tuple[int, int], default=(224, 224), metavar="[H,W]", help=text)
-    options = parser.parse_args(argv)
-    logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
-    from datasets.spectrograms.pictures import PictureCache
-
-    sound = {"level": options.level, "colour": options.colour, "size": options.size}
-    sound |= {n: v for n in ("rate", "window") if (v := options[n]) is not None}
+    parser = Parser(__doc__, RenderSettings, files=True)
     try:
-        rendered, rejected = render(
-            options.files,
-            options.out,
-            kind=options.kind,
-            at=options.at,
-            overlap=options.overlap,
-            overwrite=options.overwrite,
-            workers=options.workers,
-            cache=PictureCache(options.cache_dir),
-            cluster=options.cluster,
-            spectrogram=options.spectrogram,
-            channel=options.channel,
-            axes=options.axes,
-            **sound,
-        )
+        return _run(parser.parse(RenderSettings, argv))
     except SecondhandError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _run(options: RenderSettings) -> int:
+    logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
+    from datasets.spectrograms.pictures import PictureCache
+
+    names = ("level", "colour", "size", "rate", "window")
+    sound = {name: value for name in names if (value := getattr(options, name)) is not None}
+    rendered, rejected = render(
+        options.files,
+        options.out,
+        kind=options.kind,
+        at=options.at,
+        overlap=options.overlap,
+        overwrite=options.overwrite,
+        workers=options.workers,
+        cache=PictureCache(options.cache_dir),
+        cluster=options.cluster,
+        spectrogram=options.spectrogram,
+        channel=options.channel,
+        axes=options.axes,
+        **sound,
+    )
     for source, picture in rendered:
         print(f"{source}\t{picture}")
     for path, reason in rejected:

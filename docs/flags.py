@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import textwrap
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Literal, get_args, get_origin
 from unittest.mock import patch
 
-from datasets.core.help import default_of, help_of
+from datasets.core.parser import Parser, help_of, members, shown_default
 
 COMMANDS = (
     "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
@@ -18,31 +18,29 @@ COMMANDS = (
     "datasets.catalog", "datasets.render",
     "datasets.cache",
 )  # fmt: skip
+#: What a flag takes, in words.
 KINDS = {
-    "int": "whole number", "float": "number", "str": "text", "Path": "path", "bool": "",
-    "list[float]": "numbers", "list[int]": "whole numbers", "list[str]": "texts",
-    "tuple[int, int]": "two whole numbers", "None": "",
+    int: "whole number", float: "number", str: "text", Path: "path", list[str]: "text",
+    tuple[int, int]: "two whole numbers",
 }  # fmt: skip
 
 
-def parser_of(command: str) -> argparse.ArgumentParser:
+def parser_of(command: str) -> Parser:
     """The parser that a command makes before it reads what was typed."""
-    import jsonargparse
 
     class Made(BaseException): ...
 
-    def stop(parser: Any, *_: Any, **__: Any) -> None:
+    def stop(parser: Parser, *_: object) -> None:
         raise Made(parser)
 
     module = import_module("app.__main__" if command == "app" else command)
-    with (
-        patch.object(argparse.ArgumentParser, "parse_args", stop),
-        patch.object(jsonargparse.ArgumentParser, "parse_args", stop),
-    ):
+    with patch.object(Parser, "chosen", stop):
         try:
             module.main(["?"])
         except Made as made:
-            return made.args[0]
+            parser = made.args[0]
+            assert isinstance(parser, Parser)
+            return parser
     raise AssertionError(f"{command} parses nothing")
 
 
@@ -55,29 +53,29 @@ def _command(command: str) -> Iterator[str]:
     parser = parser_of(command)
     yield f"\n## `python -m {command}`\n"
     for group in parser._action_groups:
-        hidden = ("help", "help_all", "print_config", "print_shtab")
-        shown = [
-            action for action in group._group_actions
-            if action.help != argparse.SUPPRESS and action.dest not in hidden
-        ]  # fmt: skip
+        hidden = ("help", "help_all", "print_config")
+        shown = [action for action in group._group_actions if action.dest not in hidden]
         if not shown:
             continue
         if group.title not in ("positional arguments", "options"):
             yield f"\n### {command.rpartition('.')[2]}: {group.title}\n"
         yield "\n| flag | |\n|---|---|"
         for action in shown:
-            flags = [name for name in action.option_strings if not name.endswith("+")]
-            names = ", ".join(f"`{name}`" for name in flags or [action.dest])
-            value = str(getattr(action, "limits", None) or _value(action))
-            value = value and f"*takes* {value}"
-            default = default_of(action)
-            notes = "; ".join(filter(None, (value, default and f"*default* `{default}`")))
-            yield f"| {names} | {_plain(help_of(action))}{f' ({notes})' if notes else ''} |"
+            names = ", ".join(f"`{name}`" for name in action.option_strings or [action.dest])
+            item, hint = parser.settings.get(action.dest.rstrip("_"), (None, bool))
+            if item is None:
+                yield f"| {names} | {_plain(str(action.help))} |"
+                continue
+            value = str(item.metadata["span"] or _value(hint))
+            default = shown_default(item)
+            notes = [f"*takes* {value}"] * bool(value) + [f"*default* `{default}`"] * bool(default)
+            more = f" ({'; '.join(notes)})" if notes else ""
+            yield f"| {names} | {_plain(help_of(item))}{more} |"
     if examples := _examples(parser):
         yield f"\n```\n{examples}```\n"
 
 
-def _examples(parser: argparse.ArgumentParser) -> str:
+def _examples(parser: Parser) -> str:
     """The worked examples at the end of a command's help."""
     return textwrap.dedent(parser.format_help().partition("examples:\n")[2])
 
@@ -87,17 +85,13 @@ def _plain(text: str) -> str:
     return re.sub(r"(--[a-z][\w-]*)", r"`\1`", re.sub(r"([|$*_<`\\])", r"\\\1", text))
 
 
-def _value(action: Any) -> str:
+def _value(hint: object) -> str:
     """What a flag takes, in words; "" where it takes nothing."""
-    if action.nargs == 0 or type(action).__name__ == "ActionYesNo":
-        return ""
-    kind = getattr(action, "_typehint", action.type)
-    text = re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", str(kind or "str"))
-    text = re.sub(r"(?:typing|pathlib)\.|Optional(?=\[)", "", text)
-    words = []
-    for part in re.split(r" \| ", text):
-        if literal := re.findall(r"'([^']*)'", part):
-            words.append(", ".join(f"`{word}`" for word in literal))
-        else:
-            words.append(KINDS.get(part, part))
-    return " or ".join(filter(None, dict.fromkeys(words)))
+    words = [
+        ", ".join(f"`{word}`" for word in get_args(kind))
+        if get_origin(kind) is Literal
+        else KINDS[kind]
+        for kind in members(hint)
+        if kind is not bool
+    ]
+    return " or ".join(dict.fromkeys(words))

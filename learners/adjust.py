@@ -1,14 +1,27 @@
-"""``python -m learners.adjust MODEL``: a copy of a model that answers more files, or refuses more."""
+"""python -m learners.adjust MODEL [flags]
+
+Choose between answering and refusing, without training. Prints how many held-out files the model answers under
+stricter and looser rules, and how many answers are right; with --out writes a copy of the model with another rule.
+The copy has the same network and needs no data. Exit status: 0; 2 for a wrong call.
+
+examples:
+  python -m learners.adjust runs/photos/model
+  python -m learners.adjust runs/photos/model --keep-known 0.9 --out adjusted/
+  python -m learners.adjust runs/photos/model --threshold 0.8 --out adjusted/
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
+from datasets.core.options import Checked, option, positional
 from learners.cli import console, result
-from learners.cli.flags import add_flags, bare_parser
-from learners.cli.settings import AdjustSettings, check_replaced
+from learners.cli.commands import KEEP_KNOWN, MODEL, THRESHOLD, overwriting
+from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
     from learners.model.bundle import Bundle
@@ -18,31 +31,38 @@ if TYPE_CHECKING:
 LASTING = ("_accuracy", "_accuracy_interval", "_items", "_map", "_map_interval")
 
 
+@dataclass(kw_only=True)
+class AdjustSettings(Checked):
+    """adjust"""
+
+    model: str = positional(MODEL)
+    keep_known: float | None = option(None, KEEP_KNOWN)
+    threshold: float | None = option(None, THRESHOLD)
+    out: Path | None = option(
+        None,
+        "Folder for the copy of the model with this rule. Default: only print what the rules would answer.",
+        metavar="FOLDER",
+    )
+    overwrite: bool = option(False, "Replace the model folder at --out.")
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """The parts of the rule that are given, by name."""
+        parts = {"keep_known": self.keep_known, "threshold": self.threshold}
+        return {name: value for name, value in parts.items() if value is not None}
+
+    def conflicts(self) -> dict[str, object]:
+        return overwriting(self.out, overwrite=self.overwrite) | {
+            f"--out {self.out} without --keep-known or --threshold (name the rule)": self.out
+            is not None
+            and not self.rule
+        }
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0."""
-    parser = bare_parser(
-        "learners.adjust",
-        "Choose between answering and refusing, without training. Prints how many held-out files the model answers "
-        "under stricter and looser rules, and how many answers are right; with --out writes a copy of the model with "
-        "another rule. The copy has the same network and needs no data. Exit status: 0; 2 for a wrong call.",
-        usage="MODEL",
-        examples=(
-            "python -m learners.adjust runs/photos/model",
-            "python -m learners.adjust runs/photos/model --keep-known 0.9 --out adjusted/",
-            "python -m learners.adjust runs/photos/model --threshold 0.8 --out adjusted/",
-        ),
-    )
-    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
-    add_flags(parser, AdjustSettings)
-    settings = parser.parse_args(argv)
-    check_replaced(settings)
-    chosen = {
-        name: value
-        for name in ("keep_known", "threshold")
-        if (value := getattr(settings, name)) is not None
-    }
-    if settings.out is not None and not chosen:
-        parser.error(f"--out {settings.out}: name the rule, --keep-known or --threshold")
+    settings = read_call(AdjustSettings, argv, __doc__)
+    chosen = settings.rule
 
     console.log_to_terminal()
     from learners.model.bundle import load_bundle
@@ -54,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.out is None:
         _print_table(bundle, settings.model, chosen)
     else:
-        _write(settings, chosen)
+        _write(settings, settings.out, chosen)
     return 0
 
 
@@ -62,7 +82,7 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
     """Print the model's operating points, with the ``chosen`` rule marked."""
     from learners.rule.operating_points import OperatingPoints
 
-    if (table := OperatingPoints.of(bundle.metrics)) is None:
+    if (table := OperatingPoints.read(bundle.metrics)) is None:
         kind = "" if bundle.rule.exclusive else ", because it is a multi-label model"
         if bundle.rule.exclusive and (note := bundle.provenance.get("note")):
             kind = f" ({note})"  # such as a copy that was fitted to a site
@@ -125,25 +145,23 @@ def _flags(chosen: Mapping[str, Any]) -> str:
     return " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
 
 
-def _write(settings: Any, chosen: Mapping[str, Any]) -> None:
+def _write(settings: AdjustSettings, out: Path, chosen: Mapping[str, Any]) -> None:
     """Write the copy, and print what it answers."""
-    from pathlib import Path
-
     from learners.files.lock import check_replaceable
     from learners.model.bundle import load_bundle, save_with_rule
     from learners.rule.operating_points import OperatingPoints
 
-    check_replaceable(settings.out, overwrite=settings.overwrite, mark="config.json")
-    if settings.out.resolve() == Path(settings.model).resolve():
-        raise SecondhandError(f"--out {settings.out} is the model itself. Name another folder")
+    check_replaceable(out, overwrite=settings.overwrite, mark="config.json")
+    if out.resolve() == Path(settings.model).resolve():
+        raise SecondhandError(f"--out {out} is the model itself. Name another folder")
     bundle = load_bundle(settings.model)
-    before = OperatingPoints.of(bundle.metrics)
+    before = OperatingPoints.read(bundle.metrics)
     after = before and before.at(chosen)
     rule = _flags(chosen)
     save_with_rule(
         bundle,
         Path(settings.model),
-        settings.out,
+        out,
         bundle.rule.but(**chosen),
         metrics=_metrics(bundle.metrics, after),
         note=f"adjusted: {rule}",
@@ -157,8 +175,8 @@ def _write(settings: Any, chosen: Mapping[str, Any]) -> None:
         print(
             f"{settings.model} does not store what it answers with {rule}: measure the copy with learners.evaluate."
         )
-    print(*_given_up(bundle, chosen), f"Adjusted model:  {settings.out}", sep="\n")
-    print(f"Predict:         {console.command_line('learners.predict', settings.out)} FILE...")
+    print(*_given_up(bundle, chosen), f"Adjusted model:  {out}", sep="\n")
+    print(f"Predict:         {console.command_line('learners.predict', out)} FILE...")
 
 
 def _metrics(metrics: Mapping[str, Any], table: OperatingPoints | None) -> dict[str, Any]:

@@ -1,17 +1,30 @@
-"""``python -m learners.audit MODEL PATH...``: how often a model is right at your site, from a few labels."""
+"""python -m learners.audit MODEL PATH... | MODEL --labels TABLE [flags]
+
+Estimate how often a model is right on your own unlabelled files. First draw the files that tell most about it, by
+stratified sampling, and label them in the table, or on the page by app --label. Then give the table as --labels: it
+prints the accuracy with 95 % limits, and --out writes a model fitted to the site. Exit status: 0; 3 if some files
+or rows could not be used (they are listed); 2 for a wrong call.
+
+examples:
+  python -m learners.audit runs/photos/model new/ --n 50 --out audit.csv
+  python -m learners.audit runs/photos/model --labels audit.csv
+  python -m learners.audit runs/photos/model --labels audit.csv --out site-model/
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from datasets.core.errors import SecondhandError
+from datasets.core.options import option, positional
 from learners.cli import console, result
-from learners.cli.flags import add_flags, bare_parser
-from learners.cli.settings import AuditSettings
+from learners.cli.commands import PoolSettings
+from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
     from learners.active.auditing import AuditLabels
@@ -24,45 +37,49 @@ ENOUGH = 10
 TARGET = 0.95
 
 
+@dataclass(kw_only=True)
+class AuditSettings(PoolSettings):
+    """audit"""
+
+    paths: list[str] = positional("Files, folders, or patterns in quotes to draw from.", [])
+    n: int = option(50, "Number of files, or windows of long recordings, to draw.")
+    labels: Path | None = option(
+        None,
+        "Table drawn by this command, with labels filled in: estimate the accuracy.",
+        metavar="FILE",
+    )
+    out: Path | None = option(
+        None,
+        "When drawing: the table to fill in, with a page that shows the files beside it (default: audit.csv). With "
+        "--labels: folder for a copy of the model with temperature and threshold fitted to these labels.",
+    )
+
+    def conflicts(self) -> dict[str, object]:
+        return {
+            "--labels with files, or neither (name either files to draw from, or a labelled table as --labels)": bool(
+                self.paths
+            )
+            == (self.labels is not None)
+        }
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files or rows could not be used."""
-    parser = bare_parser(
-        "learners.audit",
-        "Estimate how often a model is right on your own unlabelled files. First draw the files that tell most about "
-        "it, by stratified sampling, and label them in the table, or on the page by app --label. Then give the table as "
-        "--labels: it prints the accuracy with 95 % limits, and --out writes a model fitted to the site. Exit status: 0; 3 if some "
-        "files or rows could not be used (they are listed); 2 for a wrong call.",
-        usage="MODEL PATH... | MODEL --labels TABLE",
-        examples=(
-            "python -m learners.audit runs/photos/model new/ --n 50 --out audit.csv",
-            "python -m learners.audit runs/photos/model --labels audit.csv",
-            "python -m learners.audit runs/photos/model --labels audit.csv --out site-model/",
-        ),
-    )
-    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
-    parser.add_argument(
-        "paths",
-        nargs="*",
-        help="Files, folders, or patterns in quotes to draw from. Write them before the flags.",
-    )
-    add_flags(parser, AuditSettings)
-    settings = parser.parse_args(argv)
-    if bool(settings.paths) == (settings.labels is not None):
-        parser.error("name either files to draw from, or a labelled table as --labels")
+    settings = read_call(AuditSettings, argv, __doc__)
 
     console.start(settings)
     from learners.model.hub import model_folder
 
     settings.model = str(model_folder(settings.model))
-    return _draw(settings) if settings.labels is None else _estimate(settings)
+    return _draw(settings) if settings.labels is None else _estimate(settings, settings.labels)
 
 
-def _draw(settings: Any) -> int:
+def _draw(settings: AuditSettings) -> int:
     """Draw files, write the table and the sheet, and print what to do with them."""
     from learners.active.auditing import check_single_label, columns_of, draw_audit
     from learners.active.listing import as_text, check_out, write_list
     from learners.active.sheets import Shot
-    from learners.active.teaching import labelled_in, pool_of
+    from learners.active.teaching import find_pool, labelled_in
     from learners.inference.predictor import Predictor
 
     out = settings.out or Path("audit.csv")
@@ -70,7 +87,7 @@ def _draw(settings: Any) -> int:
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     check_single_label(predictor)
     skipped: Counter[str] = Counter()
-    files, unread = pool_of(predictor, settings.paths, skipped)
+    files, unread = find_pool(predictor, settings.paths, skipped)
     audit = draw_audit(
         predictor,
         settings.model,
@@ -111,7 +128,7 @@ def _draw(settings: Any) -> int:
     return status
 
 
-def _estimate(settings: Any) -> int:
+def _estimate(settings: AuditSettings, table: Path) -> int:
     """Print the accuracy that the labels show; write the model for the site."""
     from learners.active.auditing import labels_of, read_audit
     from learners.evaluation.stratified import accuracies, weighted_fraction
@@ -121,7 +138,7 @@ def _estimate(settings: Any) -> int:
     if settings.out is not None:
         check_replaceable(settings.out, overwrite=settings.overwrite, mark="config.json")
     bundle = load_bundle(settings.model, network=False)
-    audit = read_audit(settings.labels, settings.model)
+    audit = read_audit(table, settings.model)
     labels = labels_of(audit, bundle.classes, bundle.rule.ancestors)
     files, count = sum(s.files for s in labels.strata), len(labels.right)
     answered = sum(s.files for s in labels.strata if s.answered)
@@ -145,12 +162,12 @@ def _estimate(settings: Any) -> int:
     result.print_result(lines, "At this site")
     status = 3 if audit.rejected else 0
     if settings.out is None:
-        words = (settings.model, "--labels", settings.labels, "--out", "site-model")
+        words = (settings.model, "--labels", table, "--out", "site-model")
         fitting = console.as_typed("learners.audit", words)
         print(f"Fit temperature and threshold to the site:  {fitting}")
     else:
-        status = max(status, _refit(settings, labels))
-    both = ("--from", settings.model, "--data", settings.labels)
+        status = max(status, _refit(settings, settings.out, labels))
+    both = ("--from", settings.model, "--data", table)
     training = console.as_typed("learners.finetune", both)
     same = (
         "Train with these labels all the same:"
@@ -215,7 +232,7 @@ def _of_known(labels: AuditLabels) -> Limits:
     return weighted_fraction(labels.right[labels.known], labels.weights[labels.known])
 
 
-def _refit(settings: Any, labels: AuditLabels) -> int:
+def _refit(settings: AuditSettings, out: Path, labels: AuditLabels) -> int:
     """Write a copy of the model with temperature and threshold fitted to the labels."""
     from math import isfinite
 
@@ -263,7 +280,7 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
     save_with_rule(
         bundle,
         Path(settings.model),
-        settings.out,
+        out,
         rule,
         note="temperature and threshold fitted to a site",
         protocol=protocol,
@@ -288,7 +305,7 @@ def _refit(settings: Any, labels: AuditLabels) -> int:
     print(
         f"Temperature: {temperatures[0]:.2f} before, {temperatures[1]:.2f} here.\n"
         f"Threshold: {threshold.value:.3g}, {reached} It answers about {100 * threshold.coverage:.0f} % of these files.\n"
-        f"Model for this site:  {settings.out}"
+        f"Model for this site:  {out}"
     )
     return 3 if len(usable) < len(detailed) else 0
 

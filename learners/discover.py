@@ -1,18 +1,31 @@
-"""``python -m learners.discover MODEL PATH...``: new classes among the files that a model refuses."""
+"""python -m learners.discover MODEL PATH... [flags]
+
+Find new classes: cluster the files that a model refuses, and list which files are of classes that it does not know
+(conformal p-values and Benjamini-Hochberg, arXiv 2104.08279). Write the name of a cluster into one row of the
+table, and give the table to finetune --data. Files that the model was trained on, and copies of them, are skipped.
+Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.
+
+examples:
+  python -m learners.discover runs/photos/model new/ --out found.csv
+  python -m learners.discover runs/birds/model '2024/*.wav' --fdr 0.05 --overwrite
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets.core.errors import counted
+from datasets.core.options import option, positional
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import some_files
 from learners.cli import console
-from learners.cli.flags import add_flags, bare_parser
-from learners.cli.settings import DiscoverSettings
+from learners.cli.commands import PATHS, PoolSettings
+from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
     from learners.active.discovery import Cluster, Discoveries
@@ -21,24 +34,24 @@ if TYPE_CHECKING:
 SHOWN = 24
 
 
+@dataclass(kw_only=True)
+class DiscoverSettings(PoolSettings):
+    """discovery"""
+
+    paths: list[str] = positional(PATHS)
+    fdr: float = option(
+        0.1,
+        "False discovery rate: largest expected fraction of files of known classes among the files called new.",
+    )
+    out: Path = option(
+        Path("found.csv"),
+        "Table to name the clusters in. A page that shows them is written beside it (found.csv: found/index.html).",
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    parser = bare_parser(
-        "learners.discover",
-        "Find new classes: cluster the files that a model refuses, and list which files are of classes that it does "
-        "not know (conformal p-values and Benjamini-Hochberg, arXiv 2104.08279). Write the name of a cluster into one "
-        "row of the table, and give the table to finetune --data. Files that the model was trained on, and copies of "
-        "them, are skipped. Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
-        usage="MODEL PATH...",
-        examples=(
-            "python -m learners.discover runs/photos/model new/ --out found.csv",
-            "python -m learners.discover runs/birds/model '2024/*.wav' --fdr 0.05 --overwrite",
-        ),
-    )
-    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
-    parser.add_argument("paths", nargs="+", help="Files, folders, or patterns in quotes.")
-    add_flags(parser, DiscoverSettings)
-    settings = parser.parse_args(argv)
+    settings = read_call(DiscoverSettings, argv, __doc__)
 
     console.start(settings)
     from learners.active.discovery import discover

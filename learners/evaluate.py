@@ -1,57 +1,40 @@
-"""``python -m learners.evaluate MODEL --data FOLDER --out FOLDER``: how good a model is on other data."""
+"""python -m learners.evaluate MODEL --data SOURCE [flags]
+
+Measure a model on labelled files that it was not trained on: accuracy, calibration, and how many files of unknown
+classes it refuses. Writes a report and a table of predictions. With --no-labels it estimates the accuracy. Exit
+status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.
+
+examples:
+  python -m learners.evaluate runs/photos/model --data other-site/ --out report
+  python -m learners.evaluate runs/photos/model --data test.csv --unknown others/
+  python -m learners.evaluate runs/photos/model --data unlabelled/ --no-labels
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from datasets.core import progress
-from datasets.core.errors import SecondhandError, counted
-from datasets.core.options import config_action
+from datasets.core.errors import counted
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
-from learners.cli.flags import add_flags, bare_parser, check_once
-from learners.cli.settings import EvaluateSettings
+from learners.cli.commands import EvaluateSettings
+from learners.cli.flags import read_call
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    parser = bare_parser(
-        "learners.evaluate",
-        "Measure a model on labelled files that it was not trained on: accuracy, calibration, and how many files of "
-        "unknown classes it refuses. Writes a report and a table of predictions. With --no-labels it estimates "
-        "the accuracy. "
-        "Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
-        usage="MODEL --data SOURCE",
-        examples=(
-            "python -m learners.evaluate runs/photos/model --data other-site/ --out report",
-            "python -m learners.evaluate runs/photos/model --data test.csv --unknown others/",
-            "python -m learners.evaluate runs/photos/model --data unlabelled/ --no-labels",
-        ),
-    )
-    parser.add_argument("model", help="Model folder, such as runs/photos/model.")
-    text = "YAML file of settings, one name: value per line. Flags override it."
-    parser.add_argument("--config", action=config_action(), metavar="FILE", help=text)
-    add_flags(parser, EvaluateSettings)
-    check_once(argv, "--data", "--unknown")
-    namespace = parser.parse_args(argv)
-    settings = EvaluateSettings(
-        **{f.name: getattr(namespace, f.name) for f in fields(EvaluateSettings)}
-    )
+    settings = read_call(EvaluateSettings, argv, __doc__, files=True)
 
     console.log_to_terminal()
     keep_memory_on_cpu(settings.device)
     with progress.step("Loading the program"):
         from learners.events.evaluation import evaluate_events
-        from learners.events.sentences import event_sentences
+        from learners.events.report import event_sentences
         from learners.runs.evaluation import estimate, evaluate
 
-    if settings.events and not settings.labels:
-        raise SecondhandError("--events needs labels. Leave --no-labels or --events out")
-    if settings.gap and not settings.events:
-        raise SecondhandError("--gap needs --events. Give it too, or leave --gap out")
     judge = evaluate_events if settings.events else evaluate if settings.labels else estimate
     evaluated = judge(settings, command=console.as_typed("learners.evaluate", argv))
     metrics = evaluated.metrics

@@ -1,43 +1,45 @@
-"""``python -m learners.export MODEL``: a model as one ONNX file that other programs run."""
+"""python -m learners.export MODEL [flags]
+
+Export a model as one ONNX file that includes normalisation and temperature scaling. Input: uint8 pixels [n, 3,
+height, width]. Outputs: calibrated probabilities, logits and features. The file is written only if it agrees with
+the model. Exit status: 0; 2 for a wrong call or a model that cannot be exported.
+
+examples:
+  python -m learners.export runs/photos/model
+  python -m learners.export runs/photos/model --out photos.onnx --overwrite
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from datasets.core.errors import SecondhandError
+from datasets.core.options import Checked, option, positional
 from learners.cli import console
-from learners.cli.flags import bare_parser
+from learners.cli.commands import MODEL
+from learners.cli.flags import read_call
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(kw_only=True)
+class ExportSettings(Checked):
+    """export"""
+
+    model: str = positional(MODEL)
+    out: Path | None = option(
+        None, "ONNX file to write. Default: model.onnx beside the model folder.", metavar="FILE"
+    )
+    overwrite: bool = option(False, "Replace an existing file.")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0."""
-    parser = bare_parser(
-        "learners.export",
-        "Export a model as one ONNX file that includes normalisation and temperature scaling. Input: uint8 "
-        "pixels [n, 3, height, width]. Outputs: calibrated probabilities, logits and features. The file is "
-        "written only if it agrees with the model. Exit status: 0; 2 for a wrong call or a model that cannot "
-        "be exported.",
-        usage="MODEL",
-        examples=(
-            "python -m learners.export runs/photos/model",
-            "python -m learners.export runs/photos/model --out photos.onnx --overwrite",
-        ),
-    )
-    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
-    parser.add_argument(
-        "--out",
-        type=Path | None,
-        default=None,
-        metavar="FILE",
-        help="ONNX file to write. Default: model.onnx beside the model folder.",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="Replace an existing file.")
-    settings = parser.parse_args(argv)
+    settings = read_call(ExportSettings, argv, __doc__)
 
     console.log_to_terminal()
     from learners.model.bundle import load_bundle

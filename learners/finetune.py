@@ -1,9 +1,19 @@
-"""``python -m learners.finetune --data FOLDER``: a fine-tuned model, its report and its predictions."""
+"""python -m learners.finetune --data SOURCE [SOURCE...] [flags]
+
+Fine-tune a pretrained network on labelled pictures, sounds or strain. Writes a run folder with the model, a report, and
+the predictions for the files that were not trained on.
+
+examples:
+  python -m learners.finetune --data demo:digits --epochs 1     # a demo without a download
+  python -m learners.finetune --data photos/ --unknown others/  # photos/CLASS/FILE
+  python -m learners.finetune --data items.csv --group-by '^([^_]+)' --out runs/site-wise
+  python -m learners.finetune --data photos/ --target-accuracy 0.98 --preset best
+  python -m learners.finetune --from runs/photos/model --data corrected.csv
+  python -m learners.finetune --resume runs/photos
+"""
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +27,7 @@ from datasets.core.program import installed_commands
 from learners import distributed
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
-from learners.cli.flags import given_settings, in_a_line, make_parser, parse
+from learners.cli.flags import finetune_parser, parse
 from learners.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,58 +56,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (sys.argv[1:] if argv is None else argv):
         print(installed_commands(FIRST), file=sys.stderr)
         return 2
-    parser = make_parser(
-        "learners.finetune",
-        "Fine-tune a pretrained network on labelled pictures, sounds or strain. Writes a run folder with the "
-        "model, a report, and the predictions for the files that were not trained on.",
-    )
-    settings = parse(parser, argv)
+    settings = parse(argv, __doc__)
     console.log_to_terminal()
     if (folder := settings.run.resume) is not None:
-        from learners.runs.folder import is_finished, settings_of
+        from learners.runs.folder import is_finished, read_run_settings
 
-        settings = settings_of(folder, parser, argv)
+        settings = read_run_settings(folder, settings.given())
         if is_finished(folder):
             if distributed.is_first():
                 print(f"{folder}: this run is complete", *_next(folder, {}), sep="\n")
             return 0
     keep_memory_on_cpu(distributed.device(settings.speed.device))
-    data, typed = settings.data, given_settings(parser, argv)
-    command = console.as_typed("learners.finetune", argv)
+    data, command = settings.data, console.as_typed("learners.finetune", argv)
     if data.cv is not None and data.fold is None:
         if distributed.count() > 1:
             raise SecondhandError(
                 f"--cv {data.cv} cannot run in {distributed.count()} processes. Train one fold per launch: also give "
                 "--fold"
             )
-        return _cross_validate(settings, typed, command)
+        return _cross_validate(settings, command)
     with progress.step("Loading the program"):
-        from datasets.items.labels import names_of
-        from learners.evaluation.held_out import Evaluation
         from learners.runs.finetuning import launch
         from learners.runs.folder import resume_command
         from learners.runs.run import Run
 
-    def announce(run: Run, evaluation: Evaluation) -> None:
-        metrics, table = run.bundle.metrics, run.items.table
-        confusions = result.confusions_of(evaluation.predictions, metrics)
-        lines = result.sentences(
-            metrics, confusions, table.protocol, groups=table.groups, more=evaluation.lines
-        )
-        calibrating = table.frame.loc[table.frame["split"].eq("calibration"), "label"]
-        present = {name for label in calibrating for name in names_of(label)}
-        uncalibrated = [name for name in table.classes if name not in present]
-        lines += result.small_data(metrics, len(table.frame), uncalibrated)
+    def announce(run: Run, found: result.Result) -> None:
         print()
-        result.print_result(lines, alarm=result.answers_almost_nothing(metrics))
-        print(*_next(run.folder, metrics), sep="\n")
+        result.print_result(found.sentences, alarm=result.answers_almost_nothing(found.metrics))
+        print(*_next(run.folder, found.metrics), sep="\n")
         if run.interrupted:
             print(f"Resume the training: {resume_command(run.folder)}")
         sys.stdout.flush()
 
-    run = launch(
-        settings, typed, command=command, log_to=console.log_to_terminal, announce=announce
-    )
+    run = launch(settings, command=command, log_to=console.log_to_terminal, announce=announce)
     if distributed.is_first() and not run.interrupted:
         log.info("Done: %s", run.folder)
     return 130 if run.interrupted and distributed.is_first() else 0
@@ -111,26 +102,20 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
     data : a value of ``--data``, such as a folder with a folder for each class, a table or ``demo:NAME``; or several
         of them.
     flags : flags of ``python -m learners.finetune``, without dashes in front and with "_" for "-":
-        ``size=160, epochs=3, flip=False, preset="quick", out="runs/photos"``. ``from`` is ``from_``.
+        ``size=160, epochs=3, flip=False, preset="quick", out="runs/photos"``. ``from`` is ``from_``. None leaves the
+        default.
 
     Raises
     ------
     SecondhandError : a flag or value is wrong, or any error of the command.
     """
-    sources = [data] if isinstance(data, Path | str) else data
-    words = [word for source in sources for word in ("--data", str(source))]
+    words = [f"--data={source}" for source in ([data] if isinstance(data, Path | str) else data)]
     for name, value in flags.items():
         if isinstance(value, bool):
             words.append(flag(name if value else f"no_{name}"))
-        else:
-            plain = isinstance(value, Path | str)
-            words.append(f"{flag(name)}={value if plain else json.dumps(value)}")
-    parser = make_parser("learners.finetune", "")
-    parser.exit_on_error = False
-    try:
-        settings = parse(parser, words)
-    except argparse.ArgumentError as error:
-        raise SecondhandError(in_a_line(str(error), parser.format_help().split())) from None
+        elif value is not None:
+            words.append(f"{flag(name)}={value}")
+    settings = Settings().but(**finetune_parser().read(words)).whole()
     if settings.run.resume is not None or (
         settings.data.cv is not None and settings.data.fold is None
     ):
@@ -140,7 +125,7 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
     from learners.runs.finetuning import launch
 
     command = console.as_typed("learners.finetune", words)
-    return launch(settings, given_settings(parser, words), command=command).folder / "model"
+    return launch(settings, command=command).folder / "model"
 
 
 def _next(folder: Path, metrics: Mapping[str, Any]) -> list[str]:
@@ -150,10 +135,10 @@ def _next(folder: Path, metrics: Mapping[str, Any]) -> list[str]:
     return result.next_commands(metrics, predict, adjust, folder / "report/index.html")
 
 
-def _cross_validate(settings: Settings, typed: dict[str, Any], command: str) -> int:
+def _cross_validate(settings: Settings, command: str) -> int:
     from learners.runs.folds import cross_validate
 
-    folds = cross_validate(settings, typed, command=command, log_to=console.log_to_terminal)
+    folds = cross_validate(settings, command=command, log_to=console.log_to_terminal)
     shown = [name for name in folds.table if name == "fold" or name in SHOWN]
     if len(shown) > 1:
         table = folds.table[shown].rename(columns=lambda name: name.replace("_", " "))

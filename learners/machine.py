@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from datasets.core.errors import SecondhandError
 from datasets.core.options import option
 from datasets.core.processes import cores
 
@@ -75,6 +76,18 @@ def _gpu_driver() -> bool:
     except OSError:
         return os.path.exists("/dev/kfd")
     return True
+
+
+def check_precision(precision: str, device: str) -> None:
+    """Raise SecondhandError for fp16 on a CPU (slow and unstable), and for fp16 or bf16 on an Apple GPU (untested)."""
+    if device == "mps" and precision in ("fp16", "bf16"):
+        raise SecondhandError(
+            f"--precision {precision} is not supported on Apple GPUs, which train in fp32. Use --precision auto"
+        )
+    if precision == "fp16" and not device.startswith("cuda"):
+        raise SecondhandError(
+            f"--precision fp16 needs a CUDA GPU, and the device is {device}. Use bf16, fp32 or auto"
+        )
 
 
 _thread_local = threading.local()

@@ -1,4 +1,18 @@
-"""``python -m learners.predict MODEL PATH...``: one prediction per file, on standard output."""
+"""python -m learners.predict MODEL PATH... [flags]
+
+Predict the class of each file, or unknown with a reason: ambiguous (the probability is too low), unusual (the
+overall score is too low) or out of distribution (too far from the training data). Writes one row per file to
+standard output and messages to standard error. Exit status: 0; 3 if some files could not be used (they are listed)
+or do not contain the time --at; 2 for a wrong call.
+
+examples:
+  python -m learners.predict runs/photos/model new/            # a table on the terminal
+  python -m learners.predict runs/photos/model new/ --out predictions.csv
+  python -m learners.predict runs/animals/model camera/detections.json --windows --out boxes.csv
+  python -m learners.predict runs/birds/model night.wav --events --format raven --out night.txt
+  python -m learners.predict runs/glitches/model H1.hdf5 --at 1126259462.4
+  python -m learners.predict runs/glitches/model frames/ --events --out events.csv
+"""
 
 from __future__ import annotations
 
@@ -8,8 +22,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from learners.cli import console
-from learners.cli.flags import add_flags, bare_parser
-from learners.cli.settings import OutputSettings, PredictSettings, check_replaced
+from learners.cli.commands import PredictSettings
+from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
     from learners.model.bundle import Bundle
@@ -25,14 +39,12 @@ USUAL = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    argv = sys.argv[1:] if argv is None else argv
-    settings = _parser(argv).parse_args(argv)
-    check_replaced(settings)
+    settings = read_call(PredictSettings, argv, __doc__, usual=USUAL)
 
     console.start(settings)
     if settings.out is None:
         console.require_output()
-    from learners.calls.base import call_of
+    from learners.calls.base import find_call
     from learners.inference.cluster import OnCluster
     from learners.inference.machines import Machines
     from learners.inference.predictor import Predictor
@@ -45,50 +57,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = OUTPUTS.find(settings.format or usual, "--format")
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
-    call = call_of(settings, bundle, output)
+    call = find_call(settings, bundle, output)
     options = _options(settings, bundle) | call.options()
     # The probability of merged rows depends on all classes.
     options["top"] = sys.maxsize if call.lists_all and call.top > 0 else call.top
     machines = (OnCluster if settings.cluster else Machines)(settings, options, call.on_one_machine)
     predictor = Predictor(bundle, device=machines.device, **options)
     command = console.as_typed("learners.predict", argv)
-    status = call.run(predictor, machines, Provenance.of(predictor, settings.model, command))
+    status = call.run(predictor, machines, Provenance.record(predictor, settings.model, command))
     if settings.out is not None:
         log.info("Written: %s", settings.out)
     return status
 
 
-def _parser(argv: Sequence[str]) -> Any:
-    parser = bare_parser(
-        "learners.predict",
-        "Predict the class of each file, or unknown with a reason: ambiguous (the probability is too low), unusual "
-        "(the overall score is too low) or out of distribution (too far from the training data). Writes one row per file to standard "
-        "output and messages to standard error. Exit status: 0; 3 if some files could not be used (they are "
-        "listed) or do not contain the time --at; 2 for a wrong call.",
-        USUAL,
-        usage="MODEL PATH...",
-        examples=(
-            "python -m learners.predict runs/photos/model new/            # a table on the terminal",
-            "python -m learners.predict runs/photos/model new/ --out predictions.csv",
-            "python -m learners.predict runs/animals/model camera/detections.json --windows --out boxes.csv",
-            "python -m learners.predict runs/birds/model night.wav --events --format raven --out night.txt",
-            "python -m learners.predict runs/glitches/model H1.hdf5 --at 1126259462.4",
-            "python -m learners.predict runs/glitches/model frames/ --events --out events.csv",
-        ),
-    )
-    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
-    flags = {word.partition("=")[0] for word in argv}
-    # With "*" argparse takes no path that stands behind a flag.
-    some = "*" if "--triggers" in flags else "+"
-    parser.add_argument("paths", nargs=some, help="Files, folders, or patterns in quotes.")
-    add_flags(parser.add_argument_group("output"), OutputSettings)
-    add_flags(parser.add_argument_group(PredictSettings.__doc__), PredictSettings)
-    return parser
-
-
-def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
+def _options(settings: PredictSettings, bundle: Bundle) -> dict[str, Any]:
     """Options of the `Predictor` that all calls have."""
-    from learners.predictions.classes import check_class_names, read_class_names
+    from learners.predictions.classes import check_class_names, read_class_names, read_thresholds
 
     names = ("threshold", "keep_known", "score", "engine", "tta", "allow_truncated")
     options = {name: getattr(settings, name) for name in names}
@@ -96,17 +80,11 @@ def _options(settings: Any, bundle: Bundle) -> dict[str, Any]:
         options["only"] = read_class_names(settings.classes)
         check_class_names(options["only"], settings.model, bundle.classes, "--classes")
     if settings.threshold_per_class is not None:
-        options["threshold"] = _thresholds(settings, bundle)
+        # Classes that are not in the file have that of --threshold, or of the model.
+        thresholds = read_thresholds(settings.threshold_per_class)
+        check_class_names([*thresholds], settings.model, bundle.classes, "--threshold-per-class")
+        options["threshold"] = tuple(thresholds.get(n, settings.threshold) for n in bundle.classes)
     return options
-
-
-def _thresholds(settings: Any, bundle: Bundle) -> tuple[float | None, ...]:
-    """The threshold of each class: from the file, else from --threshold, else None for the model's thresholds."""
-    from learners.predictions.classes import check_class_names, read_thresholds
-
-    thresholds = read_thresholds(settings.threshold_per_class)
-    check_class_names([*thresholds], settings.model, bundle.classes, "--threshold-per-class")
-    return tuple(thresholds.get(name, settings.threshold) for name in bundle.classes)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,13 @@
-"""``python -m learners.search MODEL EXAMPLE PATH...``: more files like an example."""
+"""python -m learners.search MODEL EXAMPLE [PATH...] [flags]
+
+List the files, or windows of long recordings, that are most similar to an example, by the cosine similarity of the
+model's features. Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.
+
+examples:
+  python -m learners.search runs/photos/model odd.jpg photos/ --top 10
+  python -m learners.search runs/birds/model call.wav night/ --at 12.5 --out near.csv
+  python -m learners.search runs/photos/model odd.jpg photos/ --embeddings photos.parquet
+"""
 
 from __future__ import annotations
 
@@ -7,16 +16,18 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from datasets.core.errors import SecondhandError
+from datasets.core.options import option, positional
 from datasets.core.part import Part
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import some_files
 from learners.cli import console
-from learners.cli.flags import add_flags, bare_parser
-from learners.cli.settings import SearchSettings, check_replaced
+from learners.cli.commands import MOMENT, PoolSettings, overwriting
+from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
     from learners.active.embeddings import Embeddings, Match
@@ -25,33 +36,43 @@ if TYPE_CHECKING:
 COLUMNS = ("path", "similarity", "start", "end", "at")
 
 
+@dataclass(kw_only=True)
+class SearchSettings(PoolSettings):
+    """search"""
+
+    example: str = positional("File to find similar ones to.")
+    paths: list[str] = positional(
+        "Files, folders, or patterns in quotes to search. Default: all files in --embeddings.", []
+    )
+    top: int = option(20, "Number of files, or windows of long recordings, to list.")
+    embeddings: Path | None = option(
+        None,
+        "Parquet file that keeps the embeddings of the files for later searches; it is created, or extended by new "
+        "files. Default: embeddings are not kept.",
+        metavar="FILE",
+    )
+    at: float | None = option(
+        None,
+        "Time within the example: GPS seconds for strain, seconds from the start for sound.",
+        means=MOMENT,
+    )
+    format: Literal["csv", "jsonl"] = option("csv", "Output format.")
+    out: Path | None = option(
+        None,
+        "File to write the rows to. A page that shows the files is written beside it (near.csv: "
+        "near/index.html). Default: standard output.",
+    )
+
+    def conflicts(self) -> dict[str, object]:
+        return overwriting(self.out, overwrite=self.overwrite) | {
+            "no files to search (name files or folders, or --embeddings FILE)": not self.paths
+            and self.embeddings is None
+        }
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    parser = bare_parser(
-        "learners.search",
-        "List the files, or windows of long recordings, that are most similar to an example, by the cosine "
-        "similarity of the model's features. Exit status: 0; 3 if some files could not be used (they are "
-        "listed); 2 for a wrong call.",
-        usage="MODEL EXAMPLE [PATH...]",
-        examples=(
-            "python -m learners.search runs/photos/model odd.jpg photos/ --top 10",
-            "python -m learners.search runs/birds/model call.wav night/ --at 12.5 --out near.csv",
-            "python -m learners.search runs/photos/model odd.jpg photos/ --embeddings photos.parquet",
-        ),
-    )
-    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
-    parser.add_argument("example", help="File to find similar ones to.")
-    parser.add_argument(
-        "paths",
-        nargs="*",
-        help="Files, folders, or patterns in quotes to search. Write them before the flags. Default: all files in "
-        "--embeddings.",
-    )
-    add_flags(parser, SearchSettings)
-    settings = parser.parse_args(argv)
-    if not settings.paths and settings.embeddings is None:
-        parser.error("there are no files to search: name files or folders, or --embeddings FILE")
-    check_replaced(settings)
+    settings = read_call(SearchSettings, argv, __doc__)
 
     console.start(settings)
     from learners.active.embeddings import Embeddings
@@ -88,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _write(matches, predictor, settings) or status
 
 
-def _write(matches: list[Match], predictor: Predictor, settings: Any) -> int:
+def _write(matches: list[Match], predictor: Predictor, settings: SearchSettings) -> int:
     """Write the matches to ``--out`` with their page, or to standard output. Returns 0."""
     from learners.active.listing import as_text, write_list
     from learners.active.sheets import Shot
@@ -111,7 +132,7 @@ def _write(matches: list[Match], predictor: Predictor, settings: Any) -> int:
 
 
 def _search_embeddings(
-    predictor: Predictor, files: list[str], settings: Any
+    predictor: Predictor, files: list[str], settings: SearchSettings
 ) -> tuple[list[Match], int]:
     """The most similar items in files of embeddings, and the exit status."""
     from datasets.sources.embeddings import add_embeddings
@@ -127,7 +148,9 @@ def _search_embeddings(
     return matches, console.tell_left_out(rejected, len(files), Counter())
 
 
-def _embed(embeddings: Embeddings, files: list[str], skipped: Counter[str], settings: Any) -> int:
+def _embed(
+    embeddings: Embeddings, files: list[str], skipped: Counter[str], settings: SearchSettings
+) -> int:
     """Embed the files that have no embedding yet and print their number; return the exit status."""
     summary = embeddings.extend(files, bs=settings.bs, workers=settings.workers)
     if settings.embeddings:

@@ -1,36 +1,40 @@
-"""``python -m learners.share MODEL USER/NAME``: upload a model folder to the Hugging Face hub."""
+"""python -m learners.share MODEL USER/NAME [flags]
+
+Share a model without its data. USER/NAME uploads the model folder to the Hugging Face hub, where others use it as
+hf:USER/NAME. Exit status: 0; 1 if an existing repository was not replaced; 2 for a wrong call.
+
+examples:
+  python -m learners.share runs/photos/model USER/photos --private
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from datasets.core.errors import SecondhandError
+from datasets.core.options import Checked, option, positional
 from learners.cli import console
-from learners.cli.flags import bare_parser
+from learners.cli.flags import read_call
+
+
+@dataclass(kw_only=True)
+class ShareSettings(Checked):
+    """hub"""
+
+    model: Path = positional("Model folder, such as runs/photos/model.")
+    to: str = positional("Repository on the hub, as USER/NAME.")
+    private: bool = option(False, "Make a new repository on the hub private.")
+    overwrite: bool = option(False, "Replace an existing repository without asking.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 if an existing repository was not replaced."""
-    parser = bare_parser(
-        "learners.share",
-        "Share a model without its data. USER/NAME uploads the model folder to the Hugging Face hub, where others "
-        "use it as hf:USER/NAME. Exit status: 0; 1 if an existing repository was not replaced; 2 for a wrong call.",
-        usage="MODEL USER/NAME",
-        examples=("python -m learners.share runs/photos/model USER/photos --private",),
-    )
-    parser.add_argument("model", help="Model folder, such as runs/photos/model.")
-    parser.add_argument("to", help="Repository on the hub, as USER/NAME.")
-    parser.add_argument(
-        "--private", action="store_true", help="Make a new repository on the hub private."
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="Replace an existing repository without asking."
-    )
-    options = parser.parse_args(argv)
+    options = read_call(ShareSettings, argv, __doc__)
     console.log_to_terminal()
-    model, to = Path(options.model), options.to
+    model, to = options.model, options.to
     from learners.model.hub import publish
 
     address = publish(model, to, private=options.private, overwrite=options.overwrite)

@@ -1,40 +1,55 @@
-"""``python -m learners.suggest MODEL PATH...``: which files to label next, as a table and a contact sheet."""
+"""python -m learners.suggest MODEL PATH... [flags]
+
+Active learning: list the files whose labels would improve the model most. The model is unsure of them, and no two
+are alike (arXiv 1708.00489, 1906.03671). Fill in the column label of the table and give it to finetune --data.
+Files that the model was trained on, and copies of them, are skipped. Exit status: 0; 3 if some files could not be
+used (they are listed); 2 for a wrong call.
+
+examples:
+  python -m learners.suggest runs/photos/model new/ --n 40 --out next.csv
+  python -m learners.suggest runs/birds/model '2024/*.wav' --n 100
+  python -m learners.suggest runs/birds/model nights-without-birds/ --mine --n 200 --out noise.csv
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from datasets.core.options import option, positional
 from datasets.kinds.base import KINDS
 from learners.cli import console
-from learners.cli.flags import add_flags, bare_parser
-from learners.cli.settings import SuggestSettings
+from learners.cli.commands import PATHS, PoolSettings
+from learners.cli.flags import read_call
+
+
+@dataclass(kw_only=True)
+class SuggestSettings(PoolSettings):
+    """suggestions"""
+
+    paths: list[str] = positional(PATHS)
+    n: int = option(50, "Number of files, or windows of long recordings, to suggest.")
+    mine: bool = option(
+        False,
+        "List the surest answers instead. Where nothing should be found, they are likely false alarms: delete the "
+        "right ones, and give the table to finetune --background.",
+    )
+    out: Path = option(
+        Path("next.csv"),
+        "Table to fill in. A page that shows the files is written beside it (next.csv: next/index.html).",
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    parser = bare_parser(
-        "learners.suggest",
-        "Active learning: list the files whose labels would improve the model most. The model is unsure of them, "
-        "and no two are alike (arXiv 1708.00489, 1906.03671). Fill in the column label of the table and give it "
-        "to finetune --data. Files that the model was trained on, and copies of them, are skipped. Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.",
-        usage="MODEL PATH...",
-        examples=(
-            "python -m learners.suggest runs/photos/model new/ --n 40 --out next.csv",
-            "python -m learners.suggest runs/birds/model '2024/*.wav' --n 100",
-            "python -m learners.suggest runs/birds/model nights-without-birds/ --mine --n 200 --out noise.csv",
-        ),
-    )
-    parser.add_argument("model", help="Model folder, such as runs/photos/model or hf:USER/NAME.")
-    parser.add_argument("paths", nargs="+", help="Files, folders, or patterns in quotes.")
-    add_flags(parser, SuggestSettings)
-    settings = parser.parse_args(argv)
-
+    settings = read_call(SuggestSettings, argv, __doc__)
     console.start(settings)
     from learners.active.listing import as_text, check_out, write_list
     from learners.active.sheets import Shot
-    from learners.active.teaching import labelled_in, pool_of, suggest
+    from learners.active.teaching import find_pool, labelled_in, suggest
     from learners.inference.predictor import Predictor
     from learners.model.hub import model_folder
 
@@ -42,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings.model = str(model_folder(settings.model))
     predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
     skipped: Counter[str] = Counter()
-    files, unread = pool_of(predictor, settings.paths, skipped)
+    files, unread = find_pool(predictor, settings.paths, skipped)
     suggestions = suggest(
         predictor,
         files,

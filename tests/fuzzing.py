@@ -273,10 +273,9 @@ class Openings:
         assert all(isinstance(label, str) and label for label in table.classes)
 
     def settings(self, path: Path) -> None:
-        from learners.cli.flags import make_parser, parse
+        from learners.cli.flags import parse
 
-        parser = make_parser("learners.finetune", "words")
-        settings = parse(parser, ["--config", str(path)])
+        settings = parse(["--config", str(path)])
         assert type(settings.train.epochs) is int
 
     def predicted(self, kind: str, path: Path) -> None:

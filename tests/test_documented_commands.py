@@ -27,7 +27,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import _shared
-from learners.cli.flags import make_parser, parse
+from learners.cli.flags import parse
 from tests.documented import ROOT, Block, blocks, write_world
 
 BLOCKS = blocks()
@@ -250,7 +250,7 @@ def make(words: list[str]) -> None:
         assert completed.returncode == 0, completed.stderr
         lines = re.findall(r"python -m learners.finetune .*", completed.stdout.replace("\\\n", " "))
         for command in (words for line in lines for words in Block("Makefile", line).commands()):
-            parse(make_parser("learners.finetune", ""), command[3:])
+            parse(command[3:])
 
 
 def curl(words: list[str]) -> None:

@@ -39,7 +39,7 @@ def check_command(words: list[str]) -> None:
         assert set(words[3:]) <= set(names())
     else:
         assert words[2] in COMMANDS
-        parser_of(words[2]).parse_args(words[3:])
+        parser_of(words[2]).chosen(words[3:])
 
 
 def test_a_command_that_is_gone_is_noticed() -> None:

@@ -44,10 +44,10 @@ def recorder_notes(path: str | os.PathLike[str]) -> list[Recorded]:
 
 def time_expansion(path: str | os.PathLike[str]) -> float:
     """How many times slower a recording plays than it was, as `recorder_notes` or its name say; usually 1."""
-    return expansion_of(path, recorder_notes(path))
+    return find_expansion(path, recorder_notes(path))
 
 
-def expansion_of(path: str | os.PathLike[str], notes: Iterable[Recorded]) -> float:
+def find_expansion(path: str | os.PathLike[str], notes: Iterable[Recorded]) -> float:
     """`time_expansion` by notes that have been read."""
     if stated := next(filter(None, (note.expansion for note in notes)), None):
         return stated

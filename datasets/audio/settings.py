@@ -158,7 +158,7 @@ class MelSettings(SpectrogramSettings):
         if not probed:
             reason = f"The first reason: {reason}" if reason else "There are no files"
             raise SecondhandError(f"no readable sound file to infer rate and window from. {reason}")
-        window = window_of([info.duration for info in probed])
+        window = infer_window([info.duration for info in probed])
         return cls(
             **{"rate": most_common_rate(info.rate for info in probed), "window": window, **settings}
         )
@@ -392,7 +392,7 @@ def _along(intervals: Sequence[tuple[float, float]], distance: float) -> float:
     return min(low + distance, high)
 
 
-def window_of(durations: Sequence[float]) -> float:
+def infer_window(durations: Sequence[float]) -> float:
     """Window in seconds for items of these durations in seconds; see `MelSettings.infer`."""
     most, longest = np.percentile(durations, [95, 100]).tolist()
     longest = longest if longest <= 1.5 * most else most

@@ -93,7 +93,7 @@ class Clock:
                 if is_zoned(bound):
                     self._see_change(f"{row.name} in --deployments", row, bound)
 
-    def of(self, path: str, *, readable: bool = True) -> TimeAndPlace:
+    def find(self, path: str, *, readable: bool = True) -> TimeAndPlace:
         """Time and place of a file.
 
         Parameters
@@ -118,14 +118,14 @@ class Clock:
 
     def cells(self, part: Part, *, readable: bool = True) -> dict[str, str | float]:
         """The cells of `TIME_AND_PLACE` for a part of a file, whose time is that of its start; "" and NaN where unknown."""
-        found = self.of(part.path, readable=readable)
+        found = self.find(part.path, readable=readable)
         time = iso(found.time, (part.start or 0.0) / found.expansion)
         values = (time, found.latitude, found.longitude, found.deployment)
         return dict(zip(TIME_AND_PLACE, values, strict=True))
 
     def deployment(self, path: str) -> Deployment | None:
         """The deployment of a file in the table; None without one."""
-        deployment = None if self.deployments is None else self.deployments.of(path)
+        deployment = None if self.deployments is None else self.deployments.find(path)
         if deployment is not None:
             self.used.add(deployment.name)
         return deployment

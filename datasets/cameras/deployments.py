@@ -62,7 +62,7 @@ class Deployments:
         self.rows, self.file = rows, file
         self._of_folder: dict[str, Deployment | None] = {}
 
-    def of(self, path: str) -> Deployment | None:
+    def find(self, path: str) -> Deployment | None:
         """The deployment that a file belongs to; None if there is none.
 
         It is the one whose name begins the file's name (``S4A01_20190604_221500.wav``), else the one whose name is

@@ -11,7 +11,7 @@ from datasets.cameras.deployments import read_deployments
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.recorded import iso_time
 from datasets.items.items import Items
-from datasets.items.labels import names_of
+from datasets.items.labels import parse_names
 from datasets.items.rehearsal import is_rehearsed
 from datasets.items.settings import DataSettings
 from datasets.items.splits import are_named, groups_from_names
@@ -111,9 +111,9 @@ def hold_out_later(table: Items) -> None:
     learnt = {
         name
         for label in frame["label"].drop([*later, *frame.index[without]])
-        for name in names_of(label)
+        for name in parse_names(label)
     }
-    new_classes = frame.loc[later, "label"].map(lambda label: not {*names_of(label)} <= learnt)
+    new_classes = frame.loc[later, "label"].map(lambda label: not {*parse_names(label)} <= learnt)
     unlearnt = later[new_classes.to_numpy(bool)]
     table.rejected += [
         Rejected(path, f"no file of its class {quoted(label)} is earlier (--split-by time)")
@@ -138,7 +138,7 @@ def _times(frame: pd.DataFrame, clock: Clock) -> list[str]:
                 f"--split-by time: {quoted(text)}, the time of {path}, is not in ISO 8601, such as "
                 "2019-06-04T22:15:00+02:00"
             )
-    found = {path: iso(clock.of(path).time) for path in frame["path"][~given].unique()}
+    found = {path: iso(clock.find(path).time) for path in frame["path"][~given].unique()}
     return [text or found[path] for path, text in zip(frame["path"], frame["time"], strict=True)]
 
 

@@ -327,11 +327,11 @@ def _opened(path: Path) -> BinaryIO:
 
 def _encoding(path: Path) -> str:
     status = path.stat()
-    return _encoding_of(path, status.st_mtime_ns, status.st_size)
+    return _detect_encoding(path, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(32)  # it is asked several times about one table, and warns once
-def _encoding_of(path: Path, *_state: int) -> str:
+def _detect_encoding(path: Path, *_state: int) -> str:
     """Encoding of a text file, which is read to its end unless it begins with a mark."""
     with _opened(path) as file:
         block = file.read(1 << 20)

@@ -41,14 +41,14 @@ class QuickState(NamedTuple):
     inode: int
 
     @classmethod
-    def of_status(cls, status: os.stat_result) -> Self:
+    def from_status(cls, status: os.stat_result) -> Self:
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> Self:
+    def read(cls, path: str | os.PathLike[str]) -> Self:
         """Current state of a file; raises BadFile if it cannot be accessed."""
         try:
-            return cls.of_status(os.stat(path))
+            return cls.from_status(os.stat(path))
         except OSError as error:
             raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
 
@@ -77,21 +77,21 @@ class FileState(NamedTuple):
     digest: str
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> Self | None:
+    def read(cls, path: str | os.PathLike[str]) -> Self | None:
         """Current state of a file; None if it cannot be read."""
         try:
             if not stat.S_ISREG(os.stat(path).st_mode):  # to open a pipe would wait for its writer
                 return None
             with open(path, "rb", buffering=0) as file:
-                return cls.of_opened(file)
+                return cls.read_opened(file)
         except (OSError, ValueError):  # ValueError: a name that no file can have
             return None
 
     @classmethod
-    def of_opened(cls, file: BinaryIO) -> Self:
+    def read_opened(cls, file: BinaryIO) -> Self:
         """State of an open file; its read position is unchanged."""
         status, place = os.fstat(file.fileno()), file.tell()
-        state = cls(*QuickState.of_status(status), _digest(file, status.st_size))
+        state = cls(*QuickState.from_status(status), _digest(file, status.st_size))
         file.seek(place)
         return state
 
@@ -108,11 +108,11 @@ def is_same(before: FileState | None, path: str | os.PathLike[str]) -> bool:
     """
     if before is not None:
         try:
-            if QuickState.of_status(os.stat(path)) == before[:4]:
+            if QuickState.from_status(os.stat(path)) == before[:4]:
                 return True
         except (OSError, ValueError):
             return False
-    now = FileState.of(path)
+    now = FileState.read(path)
     if before is None or now is None:
         return before is now
     return now.mtime == before.mtime and now.content == before.content
@@ -125,7 +125,7 @@ class States:
     files: dict[str, FileState | None]
 
 
-def states_of(run: Path) -> dict[str, FileState | None]:
+def read_states(run: Path) -> dict[str, FileState | None]:
     """Recorded states of a run's files, by path; None for a file that could not be read.
 
     The result is empty if the run folder has no record.

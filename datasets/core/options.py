@@ -6,9 +6,8 @@ that YAML can express (objects, deep nesting, aliases) is refused before it is c
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Collection
-from dataclasses import field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, Field, field, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 1 << 20
 _MAX_LIST = 1000
-_TEXT = (str, str | None, str | list[str], Path, Path | None)
 _DEEPEST = 50  # brackets open at once; PyYAML follows each by a call
 
 
@@ -70,22 +68,42 @@ def option(
     limits: Limits | None = None,
     names: Callable[[], Registry[Any]] | None = None,
     metavar: str | None = None,
+    means: str = "",
+    once: bool = False,
+    positional: bool = False,
 ) -> Any:
-    """A dataclass field that is also a flag.
+    """A dataclass field that is also a flag; a required one if ``default`` is MISSING.
 
     Parameters
     ----------
     help : a plain sentence, with the unit; it names the default where that is None.
     bare : value if the flag is given without one.
     read_type : type of the flag, if not that of the field.
-    limits : range that `Settings.check` enforces.
-    names : returns the registry that has the value, which `Settings.check` enforces; the help lists what is in it.
+    limits : range that `Checked.check` enforces.
+    names : returns the registry that has the value, which `Checked.check` enforces; the help lists what is in it.
     metavar : placeholder of the value in the help; that of the type if None.
+    means : what the value is, for flags that other words seem to fit as well.
+    once : giving it twice is an error, because both may be meant; of other flags the last one counts, as a script adds
+        what it wants otherwise.
+    positional : a word without a flag, see `positional`.
     """
     metadata = {
         "help": help, "bare": bare, "read": read_type, "span": limits, "names": names, "metavar": metavar,
+        "means": means, "once": once, "positional": positional,
     }  # fmt: skip
+    if isinstance(default, list):
+        return field(default_factory=lambda: [*default], metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def positional(help: str, default: Any = MISSING) -> Any:
+    """A dataclass field that is a word without a flag, or all such words if it is a list."""
+    return option(default, help, positional=True)
+
+
+def default_of(item: Field[Any]) -> Any:
+    """Default value of a setting; MISSING if it has none."""
+    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 def flag(name: str) -> str:
@@ -169,42 +187,43 @@ def check_names(
         raise _settings_error(f"{flag} {source}", f"unknown {', '.join(suggestions)}{more}")
 
 
-def config_action() -> type:
-    """Action of ``--config`` for a jsonargparse parser; it reports all unknown keys at once."""
-    import jsonargparse
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """Settings as YAML that ``--config`` reads back."""
+    import yaml
 
-    class ConfigFile(jsonargparse.ActionConfigFile):  # type: ignore[name-defined]
-        def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
-            file = Path(values)
-            wrong = partial(_settings_error, f"--config {file}")
-            content = read_settings(file)
-            actions = {
-                action.dest: action
-                for action in parser._actions
-                if action.option_strings
-                and action.default is not argparse.SUPPRESS
-                and action.dest not in ("help", "config", "print_config")
-            }
-            check_names(file, content, actions)
-            for name, value in content.items():
-                if value is None and actions[name].default is not None:
-                    raise wrong(f"{name!r} has no value")
-                text = getattr(actions[name], "_typehint", None) in _TEXT
-                if text and type(value) in (int, float, bool):
-                    raise wrong(
-                        f"{name} must be text, but YAML reads {value}. Put it in quotes: '{value}'"
-                    )
-            if not content:
-                return  # nothing but comments
-            leaves, parser.exit_on_error = parser.exit_on_error, False
-            try:
-                super().__call__(parser, cfg, values, option_string)
-            except (argparse.ArgumentError, TypeError, ValueError) as error:
-                raise wrong(str(getattr(error, "message", error))) from None
-            finally:
-                parser.exit_on_error = leaves
+    plain = {name: str(v) if isinstance(v, Path) else v for name, v in values.items()}
+    plain = {name: [*v] if isinstance(v, tuple) else v for name, v in plain.items()}
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
 
-    return ConfigFile
+
+class Checked:
+    """Base of dataclasses of settings."""
+
+    @property
+    def sections(self) -> Mapping[str, Any]:
+        """The dataclasses that hold the values, by name."""
+        return {"": self}
+
+    def conflicts(self) -> Mapping[str, object]:
+        """Settings that exclude each other, in words, and whether each is the case."""
+        return {}
+
+    def check(self) -> None:
+        """Raise SecondhandError that names every value out of its range and everything that excludes each other."""
+        wrong = []
+        for section in self.sections.values():
+            for item in fields(section):
+                value, span, names = (
+                    getattr(section, item.name), item.metadata.get("span"), item.metadata.get("names"),
+                )  # fmt: skip
+                if span is not None and value is not None and not span.holds(value):
+                    wrong.append(f"{flag(item.name)} {value} (must be {span})")
+                if names is not None and value != item.default:
+                    problem = names().problem(value)
+                    wrong += [f"{flag(item.name)} {value} ({problem})"] * bool(problem)
+        wrong += [conflict for conflict, present in self.conflicts().items() if present]
+        if wrong:
+            raise SecondhandError(f"invalid settings: {'; '.join(wrong)}")
 
 
 def _check_depth(source: str, text: str) -> None:

@@ -43,7 +43,7 @@ class Part(NamedTuple):
     box: Box | None = None
 
     @classmethod
-    def of_row(cls, row: Mapping[Any, Any]) -> Part:
+    def from_row(cls, row: Mapping[Any, Any]) -> Part:
         """The part that a row of an item table names; columns that are missing are not given."""
         start, end, at, *numbers = (_number(row.get(name)) for name in PART_COLUMNS)
         box = None if None in numbers else Box(*numbers)  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ class Part(NamedTuple):
         return {n: _NAN if v is None else v for n, v in zip(PART_COLUMNS, values, strict=True)}
 
     @classmethod
-    def of_json(cls, values: Mapping[str, Any]) -> Part:
+    def from_json(cls, values: Mapping[str, Any]) -> Part:
         """The part that `as_json` gave, among other values."""
         box = values["box"]
         fields = {name: values[name] for name in cls._fields} | {"box": box and Box(**box)}
@@ -110,7 +110,7 @@ def part_text(row: Mapping[Hashable, Any]) -> str:
 def parts_of(frame: pd.DataFrame) -> list[Part]:
     """The parts that the rows of an item table name."""
     columns = ("path", *(name for name in PART_COLUMNS if name in frame))
-    return [Part.of_row(row) for row in frame[[*columns]].to_dict("records")]
+    return [Part.from_row(row) for row in frame[[*columns]].to_dict("records")]
 
 
 def _number(cell: Any) -> float | None:

@@ -67,7 +67,7 @@ def in_parallel(
         return
     calls: IsolatedCalls[list[T], list[R] | None] = IsolatedCalls(task, count, None, init_worker)
     try:
-        work = calls.ahead(enumerate(chunks), AHEAD * count, of=lambda numbered: numbered[1])
+        work = calls.ahead(enumerate(chunks), AHEAD * count, argument=lambda numbered: numbered[1])
         for (number, chunk), results in work:
             if results is None:
                 results = [_run_alone(task, [item], [crashed])[0] for item in chunk]
@@ -145,14 +145,14 @@ class IsolatedCalls(Generic[T, R]):
                 self._pool.submit(os.getpid)
 
     def ahead(
-        self, items: Iterable[X], count: int, *, of: Callable[[X], T], chunk: int = 1
+        self, items: Iterable[X], count: int, *, argument: Callable[[X], T], chunk: int = 1
     ) -> Generator[tuple[X, R], None, None]:
         """Yield each item with its result, in order; about `count` items are submitted ahead.
 
         Parameters
         ----------
         items : consumed as they are needed.
-        of : maps an item to the argument of the function.
+        argument : maps an item to the argument of the function.
         chunk : items per submission. Each submission wakes threads on both sides, which costs half as
             much as opening a picture.
         """
@@ -161,7 +161,7 @@ class IsolatedCalls(Generic[T, R]):
         try:
             while True:
                 while len(waiting) * chunk < count and (batch := list(islice(remaining, chunk))):
-                    waiting.append((batch, self.submit([of(item) for item in batch])))
+                    waiting.append((batch, self.submit([argument(item) for item in batch])))
                 if not waiting:
                     return
                 batch, pending = waiting.popleft()

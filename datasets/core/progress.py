@@ -4,8 +4,8 @@ nothing is shown."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -16,11 +16,29 @@ class Advance(Protocol):
     def __call__(self, done: int, total: int | None = None) -> None: ...
 
 
-#: Opens a step: its title, its total (0: known later; None: nothing is counted) and the unit of what is counted.
-Show = Callable[[str, "int | None", str], AbstractContextManager[Advance]]
+class Step(NamedTuple):
+    """A long step.
+
+    ``total`` : how much there is to do; 0: known later; None: nothing is counted. ``unit`` : of what is counted.
+    ``turn`` : of a step that is repeated, as epochs are, its number and how many there are.
+    """
+
+    title: str
+    total: int | None = None
+    unit: str = "files"
+    turn: tuple[int, int] | None = None
+
+    @property
+    def words(self) -> str:
+        """Such as "Epoch 3 of 5"."""
+        return self.title if self.turn is None else "{} {} of {}".format(self.title, *self.turn)
 
 
-def _nowhere(title: str, total: int | None, unit: str) -> AbstractContextManager[Advance]:
+#: Opens a step.
+Show = Callable[[Step], AbstractContextManager[Advance]]
+
+
+def _nowhere(step: Step) -> AbstractContextManager[Advance]:
     return nullcontext(lambda done, total=None: None)
 
 
@@ -33,11 +51,37 @@ def show_with(show: Show | None) -> None:
     _show = show or _nowhere
 
 
+@contextmanager
+def also_shown(show: Show) -> Iterator[None]:
+    """Show the steps of the context with ``show``, too."""
+    global _show
+    before = _show
+
+    @contextmanager
+    def both(step: Step) -> Iterator[Advance]:
+        with before(step) as first, show(step) as second:
+
+            def advance(done: int, total: int | None = None) -> None:
+                first(done, total)
+                second(done, total)
+
+            yield advance
+
+    _show = both
+    try:
+        yield
+    finally:
+        _show = before
+
+
 def step(
-    title: str, total: int | None = None, unit: str = "files"
+    title: str,
+    total: int | None = None,
+    unit: str = "files",
+    turn: tuple[int, int] | None = None,
 ) -> AbstractContextManager[Advance]:
-    """Context of a long step. It yields a function that takes how much is done; steps may be nested."""
-    return _show(title, total, unit)
+    """Context of a `Step`. It yields a function that takes how much is done; steps may be nested."""
+    return _show(Step(title, total, unit, turn))
 
 
 def counted(items: Iterable[T], title: str, total: int, unit: str = "files") -> Iterator[T]:

@@ -61,7 +61,7 @@ def hash_shared(
 
 def _state_and_hash(path: str) -> tuple[QuickState, str] | None:
     try:
-        return QuickState.of(path), digest_of(path)
+        return QuickState.read(path), digest_of(path)
     except BadFile:  # reported when it is rendered
         return None
 

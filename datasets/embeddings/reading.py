@@ -126,12 +126,12 @@ def _read_parquet(path: Path) -> EmbeddingsFile:
     stated = (file.schema_arrow.metadata or {}).get(NETWORK.encode(), b"").decode()
     batches = file.iter_batches(ROWS, columns=[COLUMN], use_threads=False)
     values = _joined(
-        path, file.metadata.num_rows, (_rows_of(path, batch.column(0)) for batch in batches)
+        path, file.metadata.num_rows, (_as_rows(path, batch.column(0)) for batch in batches)
     )
     return EmbeddingsFile(cells, values, _network(path, cells, stated))
 
 
-def _rows_of(path: Path, column: Any) -> Floats:
+def _as_rows(path: Path, column: Any) -> Floats:
     """A column of lists of numbers, or of 16-bit floats as bytes, as float32 [rows, width]."""
     import pyarrow as pa
     import pyarrow.compute as pc

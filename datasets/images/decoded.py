@@ -82,13 +82,13 @@ class DecodedPictures:
         BadFile : raised by ``make``.
         """
         try:
-            state = QuickState.of(path)
+            state = QuickState.read(path)
         except BadFile:
             return make()  # raises the error with its reason
         source = f"{os.path.abspath(path)}\n{' '.join(map(str, state))}"
         return self._get(source, variant, make, keep=state.settled)
 
-    def of_spectrogram(
+    def get_spectrogram(
         self, spectrogram: Path, variant: str, make: Callable[[], Image.Image]
     ) -> Image.Image:
         """As `get`, for a file of the `PictureCache`, whose name identifies its content."""
@@ -194,7 +194,7 @@ class PictureOpener:
                 return self.preprocessing.fit(picture.convert("RGB"))
 
         variant = f"spectrogram {self.fitted}"
-        return make() if self.store is None else self.store.of_spectrogram(path, variant, make)
+        return make() if self.store is None else self.store.get_spectrogram(path, variant, make)
 
     def keep(self, part: Part, training: bool) -> None:
         """Put a part of a picture into the store. A training picture is stored for validation, too: the head is

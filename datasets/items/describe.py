@@ -131,7 +131,7 @@ def described(table: Items, windows: int = 0) -> list[str]:
     return [head, *(f"  {line}" for line in [*lines, *extra])]
 
 
-def protocol_of(table: Items, unsplit: pd.DataFrame, data: DataSettings) -> str:
+def describe_protocol(table: Items, unsplit: pd.DataFrame, data: DataSettings) -> str:
     """Describe the evaluation protocol, as the text after "the figures rest on".
 
     Parameters
@@ -144,7 +144,7 @@ def protocol_of(table: Items, unsplit: pd.DataFrame, data: DataSettings) -> str:
     if old.any():
         if old.all():
             return "the splits of the earlier run"
-        new = protocol_of(table, unsplit.loc[~old], data)
+        new = describe_protocol(table, unsplit.loc[~old], data)
         return f"the splits of the earlier run, and for new items on {new}"
     frame, named_splits = table.frame, set(unsplit["split"]) - {""}
     if data.cv is not None:

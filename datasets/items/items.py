@@ -11,7 +11,7 @@ from datasets.core.errors import Rejected
 from datasets.core.lookup import Lookup
 from datasets.items.checks import CORRECTION_COLUMNS
 from datasets.items.facts import NearDuplicates, Sessions
-from datasets.items.labels import names_of
+from datasets.items.labels import parse_names
 from datasets.kinds.base import PictureInfo, empty_lookup
 
 
@@ -75,5 +75,7 @@ class Items:
         """The classes, sorted: the order of a network's outputs."""
         labels = self.frame["label"].unique()
         return sorted(
-            {name for label in labels for name in names_of(label)} if self.multi_label else labels
+            {name for label in labels for name in parse_names(label)}
+            if self.multi_label
+            else labels
         )

@@ -68,7 +68,7 @@ def split_labels(label: str) -> list[str]:
     return [name for name in label.split(JOIN) if name] or [""]
 
 
-def names_of(label: str) -> list[str]:
+def parse_names(label: str) -> list[str]:
     """Names in a label that apply to the item."""
     return [name for name in split_labels(label) if name and not name.startswith(NOT_KNOWN)]
 
@@ -78,7 +78,7 @@ def spelling_key(label: str) -> str:
     return unicodedata.normalize("NFC", "".join(label.split()).casefold())
 
 
-def targets_of(label: str, classes: Sequence[str]) -> list[float]:
+def encode_targets(label: str, classes: Sequence[str]) -> list[float]:
     """Target of each class: 1 if the label applies, 0 if not, NaN if that is unknown."""
     names = {*split_labels(label)}
     return [
@@ -132,7 +132,7 @@ def without_nocall(
 
 def label_counts(labels: Iterable[str]) -> str:
     """Text with the number of items of each label, and of items without a label."""
-    counts = Counter(name for label in labels for name in names_of(label) or ["none of them"])
+    counts = Counter(name for label in labels for name in parse_names(label) or ["none of them"])
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
 
@@ -223,7 +223,7 @@ def drop_small_classes(
 
 
 def _names(frame: pd.DataFrame, multi_label: bool) -> list[list[str]]:
-    return [names_of(label) if multi_label else [label] for label in frame["label"]]
+    return [parse_names(label) if multi_label else [label] for label in frame["label"]]
 
 
 def _too_few(count: int) -> str:

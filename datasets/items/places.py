@@ -16,7 +16,7 @@ import pandas as pd
 
 from datasets.core.errors import BadFile
 from datasets.core.part import Part, parts_of
-from datasets.items.labels import UNKNOWN, join_labels, names_of, split_labels
+from datasets.items.labels import UNKNOWN, join_labels, parse_names, split_labels
 from datasets.spectrograms.settings import SpectrogramSettings
 
 #: Pictures of a training item, of which one is opened in each epoch. The head is fitted to all of them.
@@ -99,7 +99,7 @@ def vary_places(
         if split != "train" or item == Part(item.path):
             shown.append((number, item))
             continue
-        apart = spans.of_others(item.path, label) if exclusive else []
+        apart = spans.spans_of_others(item.path, label) if exclusive else []
         first, last = _limits(spectrogram, item) if apart else (0.0, 0.0)
         held = any(begin < last and first < until for begin, until in apart)
         places = spectrogram.places(item, apart=apart, count=PLACES - 1, rng=rng)
@@ -111,7 +111,7 @@ def vary_places(
     limits = [(part.start, part.end, part.at) for _, part in shown]
     varied[["start", "end", "gps"]] = np.array(limits, float).reshape(-1, 3)
     if not exclusive:
-        classes = {name for label in rows["label"] for name in names_of(label)}
+        classes = {name for label in rows["label"] for name in parse_names(label)}
         varied["label"] = spans.labels_of(varied, spectrogram, classes)
     return Varied(varied, rows.iloc[crowded], moved)
 
@@ -164,7 +164,7 @@ class Spans:
             for path, group in limited.groupby("path")
         }
 
-    def of_others(self, path: str, label: str) -> list[tuple[float, float]]:
+    def spans_of_others(self, path: str, label: str) -> list[tuple[float, float]]:
         """Start and end (s) of the spans of a recording with another label."""
         return [(start, end) for name, start, end in self._of_path.get(path, []) if name != label]
 
@@ -182,7 +182,7 @@ class Spans:
         labels = []
         for item, label in zip(parts_of(rows), rows["label"], strict=True):
             path, span = item.path, item._replace(at=None)
-            present, not_known = {*names_of(label)}, set[str]()
+            present, not_known = {*parse_names(label)}, set[str]()
             open_names = {name for name in split_labels(label) if name not in present}
             if path in self._of_path and span != Part(path):
                 begin, until = _limits(spectrogram, span)
@@ -191,7 +191,7 @@ class Spans:
                     if inside <= 0:
                         continue
                     enough = inside >= min(last - first, until - begin) / 2
-                    shown = {name for name in names_of(names) if name in classes}
+                    shown = {name for name in parse_names(names) if name in classes}
                     (present if enough else not_known).update(shown)
             not_known |= {name[1:] for name in open_names if name}
             labels.append(join_labels(present, not_known - present))

@@ -115,7 +115,7 @@ def render_items(
 
     Parameters
     ----------
-    trained_on : spectrogram settings of the backbone's training (`learners.backbones.hub.mel_of`), which
+    trained_on : spectrogram settings of the backbone's training (`learners.backbones.hub.read_mel`), which
         apply where ``signal`` leaves them open.
     spectrogram : spectrogram settings of a warm start. Default: inferred from the training files.
 
@@ -130,7 +130,7 @@ def render_items(
             trained_settings = trained_on if KINDS[table.kind].mel else {}
             spectrogram = infer_spectrogram(table.kind, trained, signal, trained_settings)
             if trained_settings:
-                _log(describe.trained_settings(trained_settings, signal.of(table.kind)))
+                _log(describe.trained_settings(trained_settings, signal.for_kind(table.kind)))
         if isinstance(spectrogram, MelSettings):
             trained = table.frame.loc[table.frame["split"].eq("train")]
             _log(describe.frequencies(spectrogram, trained))
@@ -143,7 +143,7 @@ def render_items(
         rows, rest = place_in_recordings(table, rows, spectrogram, data, signal, seed)
         background = pd.concat([background, rest], ignore_index=True)
         table.frame = table.frame.reset_index(drop=True)
-    table.protocol = describe.protocol_of(table, unsplit, data)
+    table.protocol = describe.describe_protocol(table, unsplit, data)
     _log(describe.overview(table, Loaded(table, rows, spectrogram).windows))
     if data.background or len(background):
         rows = pd.concat([rows, as_one_class(background, rows, data, seed)], ignore_index=True)

@@ -19,12 +19,12 @@ import numpy as np
 import pandas as pd
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError
-from datasets.core.file_state import FILE_STATES, FileState, is_same, states_of
+from datasets.core.file_state import FILE_STATES, FileState, is_same, read_states
 from datasets.items.items import Items
 from datasets.items.labels import drop_small_classes
 from datasets.items.settings import DataSettings
 from datasets.items.splits import SPLITS, assign_folds, assign_splits, fold_names, split_units
-from datasets.items.table import items_of_run
+from datasets.items.table import read_items
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def earlier_items(data: DataSettings) -> Path | None:
     if data.from_ is None:
         return None
     file = data.from_.absolute().parent / "items.csv"
-    has_files = file.is_file() and items_of_run(file)["path"].map(os.path.exists).any()
+    has_files = file.is_file() and read_items(file)["path"].map(os.path.exists).any()
     return file if has_files else None
 
 
@@ -53,9 +53,9 @@ def unchanged_items(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
 
     Missing files are kept.
     """
-    rows = items_of_run(file)
+    rows = read_items(file)
     try:
-        states = states_of(file.parent)
+        states = read_states(file.parent)
     except (BadFile, OSError):
         states = {}
     if not states:
@@ -72,7 +72,7 @@ def unchanged_items(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
 def _has_new_content(before: FileState | None, path: str) -> bool:
     if before is None or is_same(before, path):
         return False
-    now = FileState.of(path)
+    now = FileState.read(path)
     return now is not None and now.content != before.content
 
 
@@ -86,7 +86,7 @@ def mark_rehearsed(table: Items, file: Path, data: DataSettings, seed: int) -> N
 
     The share that stays is ``--rehearsal``. A class without a training item is dropped.
     """
-    earlier = items_of_run(file)
+    earlier = read_items(file)
     changed = {bad.path for bad in table.rejected if bad.reason == CHANGED}
     before = set(earlier["path"][earlier["split"].isin(SPLITS)]) - changed
     frame = table.frame

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.audio.band import label_limits, labelled_band, show_band
-from datasets.audio.settings import MelSettings, window_of
+from datasets.audio.settings import MelSettings, infer_window
 from datasets.core.errors import Rejected, SecondhandError, counted
 from datasets.items.items import Items
 from datasets.items.labels import drop_small_classes
@@ -41,11 +41,11 @@ def infer_spectrogram(
     trained_settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> SpectrogramSettings:
     """Spectrogram settings of ``signal``, else those of the backbone's training, else inferred from the items."""
-    settings, drawn = {**trained_settings, **signal.of(kind)}, KINDS[kind].settings
+    settings, drawn = {**trained_settings, **signal.for_kind(kind)}, KINDS[kind].settings
     assert drawn is not None
     spans = frame["end"] - frame["start"]
     if KINDS[kind].recordings and spans.notna().all():  # the items are these, not their files
-        settings.setdefault("window", window_of(spans.tolist()))
+        settings.setdefault("window", infer_window(spans.tolist()))
     spectrogram = drawn().infer(frame["path"], **settings)
     if isinstance(spectrogram, MelSettings) and (band := labelled_band(*label_limits(frame))):
         return show_band(spectrogram, band, settings)

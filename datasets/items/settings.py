@@ -83,6 +83,7 @@ class DataSettings:
         "Files of unknown classes, to measure how many of them are refused: a folder, or a table with the "
         "column path. They are not used for training.",
         metavar="PATH",
+        once=True,
     )
     background: str | None = option(
         None,
@@ -204,7 +205,7 @@ class SignalSettings:
         """Spectrogram settings of the user, by name."""
         return {} if self.spectrogram is None else read_spectrogram(self.spectrogram)
 
-    def of(self, kind: str) -> dict[str, Any]:
+    def for_kind(self, kind: str) -> dict[str, Any]:
         """Spectrogram settings of the user for this kind of signal, by name; the others are inferred.
 
         Raises

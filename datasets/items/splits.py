@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from datasets.core.errors import Rejected, SecondhandError, counted
-from datasets.items.labels import names_of, split_labels
+from datasets.items.labels import parse_names, split_labels
 from datasets.kinds.base import find_kind
 
 SPLITS = ("train", "valid", "calibration", "test")
@@ -194,7 +194,7 @@ def missing_split(frame: pd.DataFrame, required: Collection[str] = SPLITS[:3]) -
         if split in required and not frame["split"].eq(split).any():
             return f"no item is left for {split}"
     labels, learnt_labels = (
-        {name for label in rows["label"].unique() for name in names_of(label)}
+        {name for label in rows["label"].unique() for name in parse_names(label)}
         for rows in (frame, frame.loc[frame["split"].eq("train")])
     )
     unseen = sorted(labels - learnt_labels)
@@ -531,11 +531,11 @@ def overlapping_rows(
 
 def _recordings(frame: pd.DataFrame) -> pd.Series:
     """What each row is cut from: its file; for a moment of strain all files of its detector, as neighbours are joined."""
-    from datasets.strain.frames import series_of
+    from datasets.strain.frames import parse_series
 
     moment = frame.get("gps", pd.Series(np.nan, index=frame.index)).notna()
     mixed = frame["path"].isin(set(frame["path"][~moment]))
-    return frame["path"].where(~moment | mixed, frame["path"].map(series_of))
+    return frame["path"].where(~moment | mixed, frame["path"].map(parse_series))
 
 
 def _spans(frame: pd.DataFrame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -97,7 +97,7 @@ def load_table(
     rows = [*zip(sources, (one.frame for one in read), strict=True)]
     if before is not None:
         rows.insert(0, ("the earlier run", before))
-    kind = _kind_of_items([frame for _, frame in rows], options, source)
+    kind = _resolve_kind([frame for _, frame in rows], options, source)
     frame, cut = _joined(rows, kind, options)
     picture_info: dict[str, PictureInfo] = {}
     frame, bad = usable_rows(frame, kind, picture_info, check=check, lookup=lookup)
@@ -236,7 +236,7 @@ def _joined(
     return pd.concat(frames, ignore_index=True), rejected
 
 
-def _kind_of_items(rows: Sequence[pd.DataFrame], options: ReadOptions, source: str) -> str:
+def _resolve_kind(rows: Sequence[pd.DataFrame], options: ReadOptions, source: str) -> str:
     """Kind of the items: that of the options, else the most common one.
 
     Raises
@@ -261,7 +261,7 @@ def _kind_of_items(rows: Sequence[pd.DataFrame], options: ReadOptions, source: s
     return kind
 
 
-def items_of_run(file: Path) -> pd.DataFrame:
+def read_items(file: Path) -> pd.DataFrame:
     """Rows of a run's ``items.csv``, including missing files."""
     return with_columns(read_rows(file)[0])
 

@@ -28,7 +28,7 @@ def _look(path: str, whole: bool) -> PictureInfo:
     def header(opened: Image.Image, file: BinaryIO) -> None:
         width, height = opened.size  # an imported fastai makes it a tuple of another type
         found.update(capture_time=capture_time(opened), size=(width, height))
-        found.update(state=FileState.of_opened(file), recorded=time_and_place(opened))
+        found.update(state=FileState.read_opened(file), recorded=time_and_place(opened))
 
     # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
     picture = open_picture(path, at_least=2 * THUMBNAIL, header=header, allow_truncated=False)

@@ -35,9 +35,9 @@ def _recorded(path: str) -> Iterable[Recorded]:
 
 
 def _expansion(path: str, notes: Iterable[Recorded]) -> float:
-    from datasets.audio.recorders import expansion_of
+    from datasets.audio.recorders import find_expansion
 
-    return expansion_of(path, notes)
+    return find_expansion(path, notes)
 
 
 def _duration(path: str) -> float:

@@ -25,7 +25,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import Part, parts_of
 from datasets.images.decoded import DecodedPictures, PictureOpener
 from datasets.images.opening import Preprocessing
-from datasets.items.labels import targets_of
+from datasets.items.labels import encode_targets
 from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
 from datasets.loaders.seeded import SeededDL
 
@@ -196,15 +196,15 @@ class SpectrogramBlock(TransformBlock):
         )
 
 
-def _targets_of_item(classes: Sequence[str], item: LabelledItem) -> list[float]:
-    return targets_of(item.label, classes)
+def _encode_item(classes: Sequence[str], item: LabelledItem) -> list[float]:
+    return encode_targets(item.label, classes)
 
 
 class Target(NamedTuple):
     """Training target: fastai's block, and the function that gets the target from an item."""
 
     block: TransformBlock
-    of: Callable[[LabelledItem], Any]
+    get: Callable[[LabelledItem], Any]
 
 
 def class_target(classes: Sequence[str]) -> Target:
@@ -213,9 +213,9 @@ def class_target(classes: Sequence[str]) -> Target:
 
 
 def label_targets(classes: Sequence[str]) -> Target:
-    """Multi-label target (`datasets.items.labels.targets_of`): float32 [bs, classes]."""
+    """Multi-label target (`datasets.items.labels.encode_targets`): float32 [bs, classes]."""
     block = MultiCategoryBlock(encoded=True, vocab=list(classes))
-    return Target(block, partial(_targets_of_item, list(classes)))
+    return Target(block, partial(_encode_item, list(classes)))
 
 
 def dataloaders(
@@ -254,7 +254,7 @@ def dataloaders(
     datablock = DataBlock(
         blocks=(block, target.block),
         dl_type=SeededDL,
-        get_y=target.of,
+        get_y=target.get,
         splitter=IndexSplitter(valid.tolist()),
     )
     places = rows["place"] if "place" in rows else pd.Series(np.arange(len(rows)), rows.index)

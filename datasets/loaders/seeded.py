@@ -21,7 +21,7 @@ from datasets.core.upstream import seed_workers_from
 log = logging.getLogger(__name__)
 
 
-def seed_of(*parts: int | str | None) -> int:
+def derive_seed(*parts: int | str | None) -> int:
     """Hash the parts to a 32-bit seed."""
     text = " ".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
@@ -114,7 +114,7 @@ class SeededDL(Repeatable, TfmdDL):
         if self.seed is None:
             return super().do_item(number)
         with generators_preserved():
-            seed = seed_of(self.seed, number)
+            seed = derive_seed(self.seed, number)
             random.seed(seed)
             np.random.seed(seed)
             # torch.manual_seed would initialise CUDA in a worker.

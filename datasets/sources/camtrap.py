@@ -72,7 +72,7 @@ def read_package(path: Path, options: ReadOptions) -> Rows:
     media = media.loc[~twice]
     media = media.drop(columns="row")
     of_media = media.merge(observations.drop(columns="deploymentID"), on="mediaID")
-    of_events, unclear = _of_events(observations, media)
+    of_events, unclear = _observations_by_medium(observations, media)
     rows = pd.concat([of_media, of_events], ignore_index=True)
     unnamed = observations["mediaID"].ne("") & ~observations["mediaID"].isin(media["mediaID"])
     rejected += [
@@ -186,7 +186,7 @@ def _file(folder: Path, cell: str) -> str:
     return url2pathname(urlsplit(cell).path) if address else file_named(folder, cell)
 
 
-def _of_events(
+def _observations_by_medium(
     observations: pd.DataFrame, media: pd.DataFrame
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """Event-based observations, one row for each medium within their times; and why media can be in none."""

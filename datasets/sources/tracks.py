@@ -75,7 +75,7 @@ def read_track(
     lines = list(_lines(read_text(path)))
     if not lines:  # a label track without labels
         return [], []
-    track = _format_of(lines)
+    track = _find_format(lines)
     if track is None:
         raise BadFile(path, f"neither {', nor '.join(track.reads for track in _formats())}")
     spans: list[Selection] = []
@@ -88,7 +88,7 @@ def read_track(
     return spans, rejected
 
 
-def _format_of(lines: list[Line]) -> TrackSource | None:
+def _find_format(lines: list[Line]) -> TrackSource | None:
     """The format that the first line is of."""
     return next((track for track in _formats() if lines and track.starts(lines[0][1])), None)
 
@@ -157,7 +157,7 @@ class Recordings:
         name = _composed(name)
         return self._named.get((folder, name)) or self._named.get((None, name), [])
 
-    def of_table(self, table: Path) -> list[str]:
+    def named_after(self, table: Path) -> list[str]:
         """Recordings that a table is named after: ``a.wav`` for ``a.Table.1.selections.txt``, unless there is
         an ``a.Table.wav``."""
         words = table.name.split(".")
@@ -182,7 +182,7 @@ def are_in(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     top = (one for one in folder.iterdir() if one.suffix.lower() == ".txt" and is_user_file(one))
-    return any(one.is_file() and _format_of(_first_lines(one)) is not None for one in top) or any(
+    return any(one.is_file() and _find_format(_first_lines(one)) is not None for one in top) or any(
         file.endswith(".selections.txt") for file in walk(folder, [])
     )
 
@@ -249,7 +249,7 @@ def _place_spans(
     The rows; the rejected spans; and, for each recording that the table is named after, why it may have no
     span.
     """
-    table_recordings = recordings.of_table(table)
+    table_recordings = recordings.named_after(table)
     single = len({span.file for span in spans}) <= 1
     rows: list[Row] = []
     rejected: list[Rejected] = []

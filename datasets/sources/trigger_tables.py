@@ -62,14 +62,14 @@ class Triggers:
 
     def column(self, *names: str) -> str | None:
         """The first of these columns that exists, ignoring case."""
-        return _column_of(self.cells, *names)
+        return _find_column(self.cells, *names)
 
     def name(self, row: int) -> str:
         """Name of a row in messages."""
         return f"{self.path}, row {row + (2 if self.path.suffix.lower() in ENDINGS else 1)}"
 
 
-def _column_of(cells: pd.DataFrame, *names: str) -> str | None:
+def _find_column(cells: pd.DataFrame, *names: str) -> str | None:
     by_name = {_plain_name(column): str(column) for column in cells.columns}
     return next((by_name[name] for name in map(_plain_name, names) if name in by_name), None)
 
@@ -83,7 +83,7 @@ def has_triggers(path: Path) -> bool:
     """Whether a file is a table of triggers, which has no column ``path``."""
     if not path.is_file() or path.name.lower().endswith(_FOREIGN):
         return path.is_file()
-    return path.suffix.lower() in ENDINGS and _column_of(read_cells(path), "path") is None
+    return path.suffix.lower() in ENDINGS and _find_column(read_cells(path), "path") is None
 
 
 def read_triggers(path: Path) -> Triggers:
@@ -102,14 +102,14 @@ def read_triggers(path: Path) -> Triggers:
             f"{path}: not a table of triggers. The name of one ends in {', '.join(_READERS)}"
         )
     cells = readers[0](path)
-    time = _column_of(cells, *TIMES)
+    time = _find_column(cells, *TIMES)
     if time is None:
         raise SecondhandError(
             f"{path}: no column of GPS times ({', '.join(TIMES)}). It has "
             f"{', '.join(map(str, cells.columns[:20])) or 'none'}"
         )
     gps = pd.to_numeric(with_points(cells[time]), errors="coerce").to_numpy(np.float64)
-    fraction = _column_of(cells, f"{time}_ns")
+    fraction = _find_column(cells, f"{time}_ns")
     if fraction is not None:
         seconds = 1e-9 * pd.to_numeric(cells[fraction], errors="coerce").to_numpy(np.float64)
         gps = np.where(gps % 1 > 0, gps, gps + seconds)
@@ -124,7 +124,7 @@ def read_triggers(path: Path) -> Triggers:
 
 
 def _detectors(path: Path, cells: pd.DataFrame) -> list[str]:
-    column = _column_of(cells, *DETECTORS)
+    column = _find_column(cells, *DETECTORS)
     if column is None:  # the names of Omicron's files begin with the detector
         detector = re.match(r"[A-Z]\d(?=[-:_])", path.name)
         return [detector[0] if detector else ""] * len(cells)
@@ -136,7 +136,7 @@ def _detectors(path: Path, cells: pd.DataFrame) -> list[str]:
 
 def _channels(cells: pd.DataFrame, detectors: list[str]) -> list[str]:
     """Full name of each row's channel; a cell with only a detector names none."""
-    column = _column_of(cells, *CHANNELS)
+    column = _find_column(cells, *CHANNELS)
     names = [""] * len(cells) if column is None else cells[column].astype(str).str.strip().tolist()
     return [
         name if ":" in name else f"{detector}:{name}" if re.search("[-_]", name) else ""
@@ -263,7 +263,7 @@ _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
 _FOREIGN = tuple(ending for ending in _READERS if ending not in ENDINGS)
 
 
-def strain_files_of(
+def find_strain_files(
     triggers: Triggers,
     frames: Frames,
     *,

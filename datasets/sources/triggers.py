@@ -11,8 +11,8 @@ import pandas as pd
 from datasets.core.errors import Rejected, SecondhandError, first_left_out
 from datasets.items.columns import normalise_splits
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.sources.trigger_tables import has_triggers, read_triggers, strain_files_of
-from datasets.strain.frames import read_frames, series_of
+from datasets.sources.trigger_tables import find_strain_files, has_triggers, read_triggers
+from datasets.strain.frames import parse_series, read_frames
 
 LABELS = ("label", "ml_label")
 #: Optional columns; ``sample_type`` is the split in Gravity Spy's training set.
@@ -26,7 +26,7 @@ CONTEXT = 32.0
 def read_items(path: Path, options: ReadOptions) -> Rows:
     """Rows sorted by file and time, with path, label and gps; triggers without label, GPS time or strain are rejected.
 
-    The settings ``strain``, ``channel`` and ``context`` are used as in `read_frames` and `strain_files_of`. If the table
+    The settings ``strain``, ``channel`` and ``context`` are used as in `read_frames` and `find_strain_files`. If the table
     has them, there are columns group, split and fold, and for predictions best and reason.
 
     Raises
@@ -43,7 +43,7 @@ def read_items(path: Path, options: ReadOptions) -> Rows:
             f"{path}: no column {' or '.join(label_names)}. It has "
             f"{', '.join(map(str, triggers.cells.columns[:40]))}. Name the column of labels with --label-column"
         )
-    sources = strain_files_of(
+    sources = find_strain_files(
         triggers,
         frames,
         channel=settings.get("channel") or "",
@@ -71,7 +71,7 @@ def read_items(path: Path, options: ReadOptions) -> Rows:
         raise SecondhandError(
             f"{path}: no labelled trigger with strain in --strain {strain}{first}"
         )
-    order = [usable["path"].map(series_of), usable["gps"]]
+    order = [usable["path"].map(parse_series), usable["gps"]]
     return Rows(normalise_splits(usable.iloc[np.lexsort(order[::-1])], path), rejected)
 
 

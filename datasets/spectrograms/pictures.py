@@ -129,7 +129,7 @@ def _render_one(
     state = None
     try:
         if digest is None:
-            state, digest = QuickState.of(item.path), digest_of(item.path)
+            state, digest = QuickState.read(item.path), digest_of(item.path)
         picture, added = render_picture(root, item, spectrogram, digest)
         return Outcome(picture, added, "", state, digest)
     except BadFile as error:
@@ -194,7 +194,7 @@ class PictureCache:
         stored_picture, digest = self._find(item, spectrogram.fingerprint())
         if stored_picture:
             return stored_picture
-        state = QuickState.of(item.path)
+        state = QuickState.read(item.path)
         digest = digest or digest_of(item.path)
         self.store.sources.add(item.path, state, digest)
         picture, added = render_picture(self.root, item, spectrogram, digest)
@@ -314,7 +314,7 @@ class PictureCache:
 
     def _find(self, item: Part, fingerprint: str) -> tuple[Path | None, str | None]:
         """Cached picture and hash of a file, as far as known without reading the file; else None."""
-        digest = self.store.sources.get(item.path, QuickState.of(item.path))
+        digest = self.store.sources.get(item.path, QuickState.read(item.path))
         if digest is None:
             return None, None
         key = key_of(digest, fingerprint, span_of(item))
@@ -346,15 +346,15 @@ class PictureCache:
 
 def no_signal(picture: str | os.PathLike[str]) -> bool:
     """Whether a cached picture shows a signal too quiet for a prediction."""
-    return _text_of(picture, b"no signal") == b"1"
+    return _read_text(picture, b"no signal") == b"1"
 
 
-def offset_of(picture: str | os.PathLike[str]) -> float:
+def read_offset(picture: str | os.PathLike[str]) -> float:
     """`SpectrogramSettings.offset` of the signal that a cached picture shows."""
-    return float(_text_of(picture, b"offset") or "nan")
+    return float(_read_text(picture, b"offset") or "nan")
 
 
-def _text_of(picture: str | os.PathLike[str], name: bytes) -> bytes:
+def _read_text(picture: str | os.PathLike[str], name: bytes) -> bytes:
     """A text chunk of a PNG. Text chunks precede the pixels, and Pillow's parser takes four times as long."""
     with open(picture, "rb") as file:
         head = file.read(8192)

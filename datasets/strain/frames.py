@@ -122,7 +122,9 @@ class Frames:
 
     def _neighbours(self, name: str, frame: Frame, gps: float, context: float) -> tuple[Frame, ...]:
         around = self.between(name, gps - context, gps + context)
-        near = {one[:2]: one for one in around if series_of(one.path) == series_of(frame.path)}
+        near = {
+            one[:2]: one for one in around if parse_series(one.path) == parse_series(frame.path)
+        }
         near[frame[:2]] = frame
         return tuple(sorted(near.values()))
 
@@ -143,7 +145,7 @@ def _holds(key: str, detector: str) -> bool:
     return bool(detector) and (key == detector or (key.isalpha() and detector[0] in key))
 
 
-def series_of(path: str) -> str:
+def parse_series(path: str) -> str:
     """Site and description in a file's name, which neighbouring files share; the path of a file with another name."""
     name = re.match(r"[A-Z]+-[^-]+(?=-\d)", os.path.basename(path))
     return name[0] if name else path
@@ -218,7 +220,7 @@ def lists_to_scan(
 
     Parameters
     ----------
-    channel : as in `datasets.sources.trigger_tables.strain_files_of`.
+    channel : as in `datasets.sources.trigger_tables.find_strain_files`.
     context : seconds of strain that are used on either side of a moment.
     """
     by_detector, unnamed = _by_detector(files)
@@ -233,7 +235,7 @@ def lists_to_scan(
                 around = [
                     frame
                     for frame in frames.between(key, start - context, end + context)
-                    if series_of(frame.path) == series
+                    if parse_series(frame.path) == series
                 ]
                 wanted = Wanted(channel=channel)
                 lists.append(write_list(Stream(tuple(around), wanted, (start, end))))
@@ -260,9 +262,9 @@ def _stretches(frames: Sequence[Frame]) -> Iterator[tuple[float, float, str]]:
     """Start, end and series of each stretch of neighbouring files, in order of time."""
     reached: dict[str, list[float]] = {}
     for start, end, path in sorted(frames):
-        span = reached.setdefault(series_of(path), [start, end])
+        span = reached.setdefault(parse_series(path), [start, end])
         if start > span[1] + 1e-3:
-            yield span[0], span[1], series_of(path)
+            yield span[0], span[1], parse_series(path)
             span[0] = start
         span[1] = max(end, span[1])
     for series, (start, end) in reached.items():
@@ -302,7 +304,7 @@ def write_list(stream: Stream) -> str:
     paths = [(start, end, os.path.abspath(path)) for start, end, path in files]
     listed = {"files": paths, "wanted": wanted, "scan": scan, "states": states}
     text = json.dumps(listed).encode()
-    series = series_of(files[0].path)
+    series = parse_series(files[0].path)
     if series == files[0].path:
         series = Path(series).stem[:100]
     start, end = scan or (files[0].start, files[-1].end)
@@ -318,7 +320,7 @@ def source_path(stream: Stream) -> str:
     """Path that represents a stream: of its only file, or of a list."""
     (first, *more), wanted, _ = stream
     plain = not more and not wanted.channel and not wanted.trigger
-    series = series_of(first.path)
+    series = parse_series(first.path)
     several = series != first.path and len(series.partition("-")[0]) > 1
     return first.path if plain and not several else write_list(stream)
 
@@ -350,7 +352,7 @@ def _parsed(path: Path) -> Stream:
     return Stream(files, Wanted(*read["wanted"]), read["scan"] and tuple(read["scan"]))
 
 
-def scan_of(path: str | os.PathLike[str]) -> Span | None:
+def read_scan(path: str | os.PathLike[str]) -> Span | None:
     """GPS times between which the strain of a list is cut into windows; None for other files."""
     return read_list(path).scan if os.fspath(path).endswith(LIST) else None
 

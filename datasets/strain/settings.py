@@ -27,7 +27,7 @@ from datasets.spectrograms.settings import (
 )
 from datasets.strain.drawing import DRAWN, Scan, figure_png
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain, usable_spans
-from datasets.strain.frames import STRIDE, open_strain, scan_of
+from datasets.strain.frames import STRIDE, open_strain, read_scan
 from datasets.strain.qscan import QGram, highest_frequency, qtransform, settling, whiten
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class QScanSettings(SpectrogramSettings):
         ``reach`` seconds of strain on either side, within ``context`` seconds without a gap. ``overlap`` has no effect.
         """
         part = as_part(file)
-        scan = scan_of(part.path)
+        scan = read_scan(part.path)
         if scan is None:
             return [part]
         middles = STRIDE * np.arange(ceil(scan[0] / STRIDE), ceil(scan[1] / STRIDE))
@@ -197,7 +197,7 @@ class QScanSettings(SpectrogramSettings):
         ]
 
     def is_cut(self, path: AnyPath) -> bool:
-        return scan_of(path) is not None
+        return read_scan(path) is not None
 
     def drawn(self, signal: Strain) -> bytes:
         title = f"{Path(signal.path).name}\ntrigger at GPS {signal.trigger:.3f}"

@@ -138,7 +138,7 @@ class AuditTable:
         """The files, or parts of them, to open."""
         folder = self.file.absolute().parent
         return [
-            Part.of_row(row)._replace(path=file_named(folder, row["path"])) for row in self.rows
+            Part.from_row(row)._replace(path=file_named(folder, row["path"])) for row in self.rows
         ]
 
 

@@ -2,7 +2,7 @@
 
 Single files: a conformal p-value (arXiv:2104.08279) for each, and the procedure of Benjamini and Hochberg over all.
 Clusters: HDBSCAN on the features of the refused files together with the training files, which keep refused files of
-known classes with their class. Frames of one scene count as one file (`scenes_of`): a burst of a known animal that looks
+known classes with their class. Frames of one scene count as one file (`join_scenes`): a burst of a known animal that looks
 odd once would otherwise look like many odd files.
 """
 
@@ -125,7 +125,7 @@ def discover(
         calibration scores.
     """
     rule = predictor.rule
-    discoveries_of(rule, [], np.empty((0, 0), np.float32), fdr)  # raises at once
+    find_discoveries(rule, [], np.empty((0, 0), np.float32), fdr)  # raises at once
     predictions: list[Prediction] = []
     refused: list[Floats] = []
     for window in unlabelled(predictor, files, counts, labelled=labelled, bs=bs, workers=workers):
@@ -142,10 +142,10 @@ def discover(
         names = [*dict.fromkeys(paths)]
         event_of = {names[n]: k for k, event in enumerate(events_of(names)) for n in event}
         together = np.array([event_of[path] for path in paths], np.int64)
-    return discoveries_of(rule, predictions, features, fdr, together)
+    return find_discoveries(rule, predictions, features, fdr, together)
 
 
-def discoveries_of(
+def find_discoveries(
     rule: AnyRule,
     predictions: Sequence[Prediction],
     features: Floats,
@@ -155,7 +155,7 @@ def discoveries_of(
     """`discover` for files that are predicted already.
 
     ``features`` [r, d] are those of the r refused files; ``together`` [r] numbers those that are known to be of one
-    recording or burst. Files of one scene (`scenes_of`) belong together as well.
+    recording or burst. Files of one scene (`join_scenes`) belong together as well.
     """
     if not 0 < fdr < 1:
         raise SecondhandError(f"--fdr {fdr:g}: expected a fraction between 0 and 1, such as 0.1")
@@ -176,8 +176,8 @@ def discoveries_of(
         raise SecondhandError(
             "the model stores no features of its training files, which separate clusters of known classes. Train it again"
         )
-    scenes = scenes_of(features, max(rule.distance.copy, _usual_distance(reference)))
-    clusters_rows = clusters_of(features, reference, scenes) if found else []
+    scenes = join_scenes(features, max(rule.distance.copy, _usual_distance(reference)))
+    clusters_rows = find_clusters(features, reference, scenes) if found else []
     units = scenes
     if together is not None and len(scenes):
         first = scenes.max() + 1
@@ -217,7 +217,7 @@ def calibration_needed(files: int, new: int, fdr: float) -> int:
     return math.ceil(files / (fdr * new) - 1 - 1e-9)
 
 
-def scenes_of(features: Floats, apart: float) -> Ints:
+def join_scenes(features: Floats, apart: float) -> Ints:
     """Number of the scene of each row of ``features`` [n, d], so that a burst or a copied file is one scene.
 
     Rows of length 1 whose mean distance is at most ``apart`` are joined (average linkage). Files of different scenes are
@@ -251,7 +251,7 @@ def _usual_distance(reference: Floats) -> float:
     return float(np.median(near))
 
 
-def clusters_of(features: Floats, reference: Floats, scenes: Ints) -> list[list[int]]:
+def find_clusters(features: Floats, reference: Floats, scenes: Ints) -> list[list[int]]:
     """Rows of ``features`` [n, d] in each cluster, the most typical first.
 
     HDBSCAN (Campello et al. 2013) with the leaves of its tree, on the means of ``scenes`` [n], rows of length 1, together

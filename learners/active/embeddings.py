@@ -228,7 +228,7 @@ class Embeddings:
         def names_to_read() -> Iterator[str]:
             # The state is taken before the file is read, so that a file written meanwhile is read again later.
             for name in to_read:
-                states[name] = FileState.of(name)
+                states[name] = FileState.read(name)
                 yield name
 
         unnamed = len(rejected)
@@ -317,7 +317,7 @@ class Embeddings:
                     table = pa.Table.from_batches([rows])
                     yield table.filter(pc.invert(pc.is_in(table["path"], drop))) if gone else table
 
-        _write(self.file, _of_size(tables()), self._open(pieces[-1]).schema_arrow)
+        _write(self.file, _rebatched(tables()), self._open(pieces[-1]).schema_arrow)
         for part in pieces[1 if pieces[0] == self.file else 0 :]:
             part.unlink()
 
@@ -398,7 +398,7 @@ def _write(file: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
             writer.write_table(table, row_group_size=ROWS)
 
 
-def _of_size(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def _rebatched(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same rows in tables of `ROWS`, the last one smaller."""
     import pyarrow as pa
 

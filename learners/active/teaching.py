@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.cells import read_frame
 from datasets.core.errors import Rejected, SecondhandError
-from datasets.core.file_state import FileState, states_of
+from datasets.core.file_state import FileState, read_states
 from datasets.core.part import FileOrPart, Part, parts_of
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS
@@ -62,7 +62,7 @@ class LabelledContent:
     contents: dict[tuple[int, str], list[Span]] = field(default_factory=lambda: defaultdict(list))
     paths: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
 
-    def of(self, path: str, state: FileState | None) -> Sequence[Span]:
+    def spans(self, path: str, state: FileState | None) -> Sequence[Span]:
         """Labelled spans of a file in this state."""
         content = self.contents.get(state.content, []) if state else []
         return [*content, *self.paths.get(os.path.abspath(path), [])]
@@ -118,7 +118,7 @@ class Suggestions(PoolCounts):
     rows: list[Suggestion] = field(default_factory=list)
 
 
-def pool_of(
+def find_pool(
     predictor: Predictor, paths: Sequence[str], skipped: Counter[str]
 ) -> tuple[Iterable[FileOrPart], list[Rejected]]:
     """The files that paths stand for, or the items in files of embeddings; and what cannot be read of the latter."""
@@ -200,8 +200,8 @@ def unlabelled(
             counts.rejected.append(Rejected(part.path, bad.detail))
             continue
         # The files of embeddings are not opened.
-        state = FileState.of(part.path) if KINDS[predictor.kind].opened else None
-        spans = (labelled or LabelledContent()).of(part.path, state)
+        state = FileState.read(part.path) if KINDS[predictor.kind].opened else None
+        spans = (labelled or LabelledContent()).spans(part.path, state)
         copy = state is not None and state.content in before
         if state:
             before.add(state.content)
@@ -290,7 +290,7 @@ def labelled_in(model: str | os.PathLike[str]) -> LabelledContent:
         return labelled
     try:
         rows = read_frame(file)
-        states = states_of(run)
+        states = read_states(run)
         for part in parts_of(rows):
             state, span = states.get(part.path), _span(part)
             if state is None:

@@ -20,7 +20,7 @@ from datasets.images.opening import Preprocessing
 from learners.backbones.hub import (
     SOURCES,
     offline_if_unreachable,
-    options_of,
+    parse_options,
     published,
     weights_errors,
 )
@@ -91,7 +91,7 @@ class Stages(nn.Module):
         self.last: int = self.model.num_features  # width of the last stage
 
     @classmethod
-    def of(
+    def wrap(
         cls, body: nn.Module, last: Tensor, shape: tuple[int, int]
     ) -> tuple[Stages | None, Tensor]:
         """Wrap a body; return the wrapper and its features of a black picture of this shape.
@@ -152,7 +152,7 @@ def check_timm(name: str) -> None:
     """Raise SecondhandError with similar names unless timm has this network."""
     import timm
 
-    if name in PACKAGED or timm.is_model(options_of(name)[0]):
+    if name in PACKAGED or timm.is_model(parse_options(name)[0]):
         return
     import torchvision
 
@@ -186,7 +186,7 @@ def _timm_body(
     import timm
     from timm.data.config import resolve_data_config
 
-    name, built_with = options_of(name)
+    name, built_with = parse_options(name)
     downwards = built_with.pop("axes", None) is not None
     sides = shape[::-1] if downwards else shape
     config = timm.get_pretrained_cfg(name)
@@ -200,13 +200,15 @@ def _timm_body(
     # Only downloads need the network; opening a model folder does not.
     hub = offline_if_unreachable() if pretrained else nullcontext()
     with weights_errors(name, weights), hub, require_all_tensors():
-        if built_with or (model := _map_of(name, sides, native, options)) is None:
+        if built_with or (model := _without_pooling(name, sides, native, options)) is None:
             model = timm.create_model(name, **options, **built_with)
     preprocessing = _timm_preprocessing(resolve_data_config({}, model=model))
     return TimeDownwards(model) if downwards else model, preprocessing
 
 
-def _map_of(name: str, shape: tuple[int, int], native: int, options: dict[str, Any]) -> Any:
+def _without_pooling(
+    name: str, shape: tuple[int, int], native: int, options: dict[str, Any]
+) -> Any:
     """timm's network without pooling; None where it then gives no feature map."""
     import timm
 
@@ -247,7 +249,9 @@ def _published_body(
     if config.fixed:
         options["img_size"] = sides
     # Test without weights whether the pooling can be removed: some have a norm after it.
-    map_model = _map_of(config.architecture, sides, height, {**options, "pretrained": False})
+    map_model = _without_pooling(
+        config.architecture, sides, height, {**options, "pretrained": False}
+    )
     pooling = {key: value for key, value in config.options.items() if key != "axes"}
     if map_model is not None:
         pooling = {"global_pool": ""}

@@ -31,7 +31,7 @@ from learners.backbones.bodies import (
     probe,
     torchvision_weights,
 )
-from learners.backbones.hub import SOURCES, options_of, published
+from learners.backbones.hub import SOURCES, parse_options, published
 from learners.backbones.packaged import PACKAGED, SPEECH, SPEECH_INPUT
 from learners.backbones.spec import NetworkSpec
 
@@ -140,7 +140,7 @@ def build(
     spec = replace(spec, width=spec.width or preprocessing.width)
     out, head = probe(body, spec.backbone, spec.shape, preprocessing.size), spec.head
     if head in ("auto", "stages"):
-        stages, all_stages = Stages.of(body, out, spec.shape)
+        stages, all_stages = Stages.wrap(body, out, spec.shape)
         if head == "stages" and stages is None:
             raise SecondhandError(
                 f"--head stages: {spec.backbone} gives no maps of its stages: use linear"
@@ -171,7 +171,7 @@ def native_size(name: str) -> int:
     if name == SPEECH:
         return SPEECH_INPUT.size
     packaged = PACKAGED.get(name)
-    config = timm.get_pretrained_cfg(packaged.architecture if packaged else options_of(name)[0])
+    config = timm.get_pretrained_cfg(packaged.architecture if packaged else parse_options(name)[0])
     return int(config.input_size[-1]) if config is not None else 224
 
 
@@ -263,7 +263,7 @@ def parameter_groups(network: nn.Sequential) -> list[list[nn.Parameter]]:
     parameters is one empty group.
     """
     # Only consecutive parameters form a block: `encoder.ln` comes long after `encoder.pos_…`.
-    named = groupby(network[0].named_parameters(), key=lambda item: _block_of(item[0]))
+    named = groupby(network[0].named_parameters(), key=lambda item: _block_name(item[0]))
     blocks_of_parameters = [[parameter for _, parameter in parameters] for _, parameters in named]
     layers = 2  # parameters of a single layer: weight and bias
     if sum(len(parameters) > layers for parameters in blocks_of_parameters) < 3:
@@ -276,7 +276,7 @@ def parameter_groups(network: nn.Sequential) -> list[list[nn.Parameter]]:
     return [*groups, list(network[1].parameters())]
 
 
-def _block_of(name: str) -> str:
+def _block_name(name: str) -> str:
     """Block of a parameter: its name up to the first part that ends in a digit.
 
     ``layer1.0.conv2.weight`` -> ``layer1``; ``blocks.3.attn.qkv.bias`` -> ``blocks.3``;

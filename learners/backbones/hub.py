@@ -48,7 +48,7 @@ OPTIONS: dict[str, tuple[object, ...]] = {
 _OURS = {"num_classes", "img_size", "in_chans"}
 
 
-def options_of(name: str) -> tuple[str, dict[str, Any]]:
+def parse_options(name: str) -> tuple[str, dict[str, Any]]:
     """Split ``ARCH?global_pool=avg`` into architecture and options.
 
     Raises
@@ -123,7 +123,7 @@ def published(name: str) -> Published:
             ) from None
 
 
-def mel_of(name: str) -> dict[str, Any]:
+def read_mel(name: str) -> dict[str, Any]:
     """Spectrogram settings that a backbone was trained with, as arguments of `MelSettings`; empty if none."""
     if name == SPEECH:
         return dict(SPEECH_MEL)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag
 from datasets.core.registry import Registry
-from learners.cli.settings import OutputSettings
+from learners.cli.commands import OutputSettings
 
 if TYPE_CHECKING:
     from learners.inference.machines import Machines
@@ -130,7 +130,7 @@ def in_order() -> list[type[Call]]:
     return sorted(CALLS.ours().values(), key=attrgetter("order"))
 
 
-def call_of(settings: Any, bundle: Bundle, output: Output) -> Call:
+def find_call(settings: Any, bundle: Bundle, output: Output) -> Call:
     """The way in which these settings call a model; raises SecondhandError for flags that do not suit it."""
     call = next(call for call in in_order() if call.claims(settings, bundle))
     return call(settings, bundle, output)

@@ -15,7 +15,7 @@ from datasets.core.options import flag
 from datasets.core.scanning import skipped_line
 from datasets.kinds.finding import find_files, some_files
 from learners.calls.base import Call
-from learners.cli.settings import FREE_OF_PREDICTION
+from learners.cli.commands import FREE_OF_PREDICTION
 from learners.inference.machines import Machines
 from learners.inference.predictions import OPTIONAL, Prediction
 from learners.inference.predictor import Predictor

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
 from learners.cameras.boxes import name_detections
-from learners.cameras.bursts import bursts_of_call
+from learners.cameras.bursts import bursts_from_settings
 from learners.cameras.calls import RecordedCall
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
@@ -37,7 +37,7 @@ class PictureCall(RecordedCall):
     def merge(self, predictor: Predictor) -> Merge:
         if not self.settings.events:
             return super().merge(predictor)
-        return bursts_of_call(self.settings, predictor.rule, self.clock, self.top)
+        return bursts_from_settings(self.settings, predictor.rule, self.clock, self.top)
 
     def files(self, skipped: Counter[str]) -> Iterator[str]:
         name_detections(self.bundle, self.settings.paths)

@@ -10,23 +10,22 @@ from datasets.core.options import flag
 from datasets.kinds.base import KINDS
 from datasets.strain.settings import QScanSettings
 from learners.calls.base import CALLS
-from learners.calls.files import Count, FileCall
-from learners.events.merging import APART, FLAGS, NEEDS, events_of_call
+from learners.calls.files import Count
+from learners.events.calls import EventCall
 from learners.inference.machines import Machines
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.predictions.provenance import Provenance
-from learners.predictions.rows import Merge
 from learners.predictions.strain_files import StrainFiles
 
 
-class StrainCall(FileCall):
+class StrainCall(EventCall):
     """Neighbouring files are read as one, where windows, an event or the context of a moment reach over their border."""
 
     name, title = "strain", "strain"
-    flags = (*FLAGS, "channel", "recentre")
-    apart, needs = APART, NEEDS
+    flags = (*EventCall.flags, "channel", "recentre")
+    unit = ""  # an event may reach over the border of files
     fields = ("offset",)
     _joined: StrainFiles | None = None
     _listed: list[str]
@@ -36,19 +35,11 @@ class StrainCall(FileCall):
         return KINDS[bundle.kind].gps
 
     @property
-    def lists_all(self) -> bool:
-        return self.has("events")
-
-    @property
     def on_one_machine(self) -> str:
         return next(map(flag, filter(self.has, ("channel", "windows", "events"))), "")
 
     def options(self) -> dict[str, Any]:
         return {"recentre": self.settings.recentre}
-
-    def merge(self, predictor: Predictor) -> Merge:
-        events = events_of_call(self.settings, predictor.rule, self.top, "")
-        return events or super().merge(predictor)
 
     def files(self, skipped: Counter[str]) -> Iterator[str]:
         files = super().files(skipped)

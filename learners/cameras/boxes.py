@@ -75,20 +75,22 @@ class WholePhotos(Pieces):
         return super().__call__(file)
 
 
-def of_boxes(bundle: Bundle) -> bool:
+def trained_on_boxes(bundle: Bundle) -> bool:
     """Whether a model was trained on boxes of pictures, as a detector finds them, and not on whole pictures."""
     return bool(bundle.provenance.get("boxes"))
 
 
 def pieces_for(bundle: Bundle) -> Pieces:
     """The pieces of files in which no detector has found boxes."""
-    return WholePhotos() if of_boxes(bundle) else Pieces()
+    return WholePhotos() if trained_on_boxes(bundle) else Pieces()
 
 
 def name_detections(bundle: Bundle, paths: Sequence[str]) -> None:
     """Name the results of a detector in folders of photos for a model of boxes."""
     from datasets.sources.megadetector import has_detections
 
-    folders = [Path(path) for path in paths if os.path.isdir(path)] if of_boxes(bundle) else []
+    folders = (
+        [Path(path) for path in paths if os.path.isdir(path)] if trained_on_boxes(bundle) else []
+    )
     for file in filter(has_detections, chain.from_iterable(map(Path.iterdir, folders))):
         log.warning("%s has the boxes of a detector. To predict them, name it instead", file)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from datasets.cameras.clock import Clock, iso
 from datasets.core.errors import SecondhandError, counted
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
+from datasets.kinds.base import KINDS
 from learners.cli.settings import ConfidenceSettings
 from learners.events.merging import check_seconds
 from learners.inference.predictions import (
@@ -31,6 +32,9 @@ from learners.rule.base import AnyRule
 from learners.rule.reasons import Reason, Why
 from learners.rule.rule import Rule
 from learners.rule.thresholds import Threshold, threshold_for_accuracy
+
+if TYPE_CHECKING:
+    from datasets.items.items import Items
 
 #: Seconds without a frame that end an event, if ``--gap`` names no others: a common setting of camera-trap studies.
 GAP = 60.0
@@ -117,12 +121,12 @@ class Bursts(Merge):
     def values(self, event: Prediction) -> dict[str, Any]:
         """The columns of an event that `__call__` has yielded."""
         files = tuple(frame.path for frame in event.windows)
-        times = [iso(time) for file in files if (time := self.clock.of(file).time)] or [""]
+        times = [iso(time) for file in files if (time := self.clock.find(file).time)] or [""]
         name, count = self._names[event.path], _count(event)
         return vars(Event(name, times[0], times[-1], len(files), files, count))
 
     def _camera(self, frame: Prediction) -> str:
-        self.clock.of(frame.path, readable=not frame.reason.crashed)  # and remembers it
+        self.clock.find(frame.path, readable=not frame.reason.crashed)  # and remembers it
         return camera_of(frame.path, self.clock)
 
     def summary(self) -> str:
@@ -134,7 +138,7 @@ class Bursts(Merge):
         )
 
 
-def bursts_of_call(settings: Any, rule: AnyRule, clock: Clock, top: int) -> Bursts:
+def bursts_from_settings(settings: Any, rule: AnyRule, clock: Clock, top: int) -> Bursts:
     """How a call merges frames into events: by its own threshold, else by that of the model for events.
 
     Raises
@@ -155,7 +159,7 @@ def bursts_of_call(settings: Any, rule: AnyRule, clock: Clock, top: int) -> Burs
 
 def camera_of(path: str, clock: Clock) -> str:
     """The camera of a file: its deployment, else its folder."""
-    return clock.of(path).deployment or os.path.dirname(path)
+    return clock.find(path).deployment or os.path.dirname(path)
 
 
 def _count(event: Prediction) -> int | None:
@@ -186,7 +190,7 @@ def events_of(
     clock = clock or Clock()
     groups: dict[tuple[str, str], list[tuple[datetime | None, int]]] = {}
     for path in paths:
-        clock.of(path)  # all, before their times are settled
+        clock.find(path)  # all, before their times are settled
     for number, path in enumerate(paths):
         time, name = _moment(path, clock), clock.sequences.get(path, "")
         alone = "" if name or time is not None else path
@@ -210,7 +214,7 @@ def _order(frame: tuple[datetime | None, int]) -> tuple[float, int]:
 
 def _moment(path: str, clock: Clock) -> datetime | None:
     """The time of a file; UTC if it has no zone."""
-    time = clock.of(path).time
+    time = clock.find(path).time
     return time if time is None or time.tzinfo else time.replace(tzinfo=UTC)
 
 
@@ -255,9 +259,10 @@ def fit_event_threshold(
     labels: Sequence[str],
     paths: Sequence[str],
     settings: ConfidenceSettings,
-    clock: Clock,
-) -> Threshold:
-    """The threshold on the probability of an event, from the events that the calibration files form.
+    table: Items,
+) -> Threshold | None:
+    """The threshold on the probability of an event, from the events that the calibration files form; None of other
+    items than photos.
 
     With a target accuracy it is guaranteed on events (`threshold_for_accuracy`, with the groups of their first
     files); where they are too few, the larger of target and threshold is used, with a ``message``. Without a target
@@ -268,13 +273,16 @@ def fit_event_threshold(
     rule, classes : those of the model, without a threshold for events.
     calibration : outputs of the n calibration items, with groups.
     labels, paths : their n labels and files.
-    clock : times of the files, and their deployments.
+    table : the items of the run, with the times of their files, and their deployments.
     """
+    if not KINDS[table.kind].photo:
+        return None
     parts, every = [Part(path) for path in paths], len(classes)
     frames = predictions_from(
         rule, classes, parts, calibration.logits, calibration.features, top=every
     )
-    events = [event for event in events_of(paths, clock) if len({labels[n] for n in event}) == 1]
+    found = events_of(paths, table.clock)
+    events = [event for event in found if len({labels[n] for n in event}) == 1]
     all_answered = rule.but(threshold=0.0)
     merged = [
         merge_frames([frames[number] for number in numbers], all_answered) for numbers in events

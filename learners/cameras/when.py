@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datasets.cameras.clock import TIME_AND_PLACE, Clock
+from datasets.kinds.base import KINDS
 from learners.inference.predictions import Prediction
 from learners.predictions.rows import Feature
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from datasets.items.items import Items
+
+
+def when_and_where(
+    table: Items, rows: pd.DataFrame, predictions: Sequence[Prediction]
+) -> pd.DataFrame:
+    """Columns of time and place for the predictions of some rows of a table; none where GPS times are asked for."""
+    import pandas as pd  # which an answer of a model does without
+
+    kind = KINDS[table.kind]
+    if kind.gps:
+        return pd.DataFrame(index=rows.index)
+    found = pd.DataFrame(
+        [
+            table.clock.cells(one.part, readable=kind.opened and not one.reason.crashed)
+            for one in predictions
+        ],
+        columns=[*TIME_AND_PLACE],
+    )
+    for name in ("time", "deployment"):  # of the data's own table
+        found[name] = found[name].where(found[name].ne(""), rows[name])
+    return found
 
 
 class WhenAndWhere(Feature):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from datasets.core.progress import Advance
+from datasets.core.progress import Advance, Step
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -41,7 +41,7 @@ def print_line(text: str) -> None:
 
 
 @contextmanager
-def show(title: str, total: int | None, unit: str) -> Iterator[Advance]:
+def show(step: Step) -> Iterator[Advance]:
     """A live line on standard error, removed when the step ends. There is no thread: it changes as the step
     advances, so worker processes can be forked meanwhile."""
     from rich.console import Console
@@ -58,7 +58,8 @@ def show(title: str, total: int | None, unit: str) -> Iterator[Advance]:
     if _open:
         _open[-1].stop()
     _open.append(progress)
-    began, last, end = time.monotonic(), 0.0, total
+    title, unit = step.words, step.unit
+    began, last, end = time.monotonic(), 0.0, step.total
     first: tuple[int, float] | None = None
     task = progress.add_task(title, line=f"{title} …")
 
@@ -107,11 +108,11 @@ def _forget() -> None:
 
 
 @contextmanager
-def log_step(title: str, total: int | None, unit: str) -> Iterator[Advance]:
+def log_step(step: Step) -> Iterator[Advance]:
     """Plain messages: at once where nothing is counted, else from `FIRST_REPORT` seconds on."""
-    began, wait, end = time.monotonic(), FIRST_REPORT, total
-    if total is None:
-        log.info("%s …", title)
+    began, wait, end = time.monotonic(), FIRST_REPORT, step.total
+    if step.total is None:
+        log.info("%s …", step.words)
 
     def advance(done: int, total: int | None = None) -> None:
         nonlocal wait, end
@@ -119,7 +120,10 @@ def log_step(title: str, total: int | None, unit: str) -> Iterator[Advance]:
         if end and 0 < done < end and passed >= wait:
             wait = max(2 * wait, passed + FIRST_REPORT)
             left = passed * (end - done) / done
-            log.info("%s: %d of %d %s, about %s left", title, done, end, unit, duration(left))
+            log.info(
+                "%s: %d of %d %s, about %s left",
+                step.words, done, end, step.unit, duration(left),
+            )  # fmt: skip
 
     yield advance
 

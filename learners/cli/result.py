@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import counted
@@ -23,6 +24,35 @@ MANY, WIDE = 50, 0.3
 FEW_GROUPS = 10
 #: Parts in the order in which their figures are reported, as `learners.evaluation.figures.headline` has them.
 PARTS = ("test", "calibration", "valid")
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a run, as values.
+
+    Attributes
+    ----------
+    metrics, confusions, protocol, groups : as in `sentences`.
+    notices : what else was measured, as sentences.
+    files : number of all labelled files of the run.
+    uncalibrated : classes without a calibration file.
+    """
+
+    metrics: dict[str, Any]
+    confusions: tuple[tuple[str, str, int], ...]
+    protocol: str
+    groups: int
+    notices: tuple[str, ...]
+    files: int
+    uncalibrated: tuple[str, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The result, and what few files do not show."""
+        lines = sentences(
+            self.metrics, self.confusions, self.protocol, groups=self.groups, more=self.notices
+        )
+        return lines + small_data(self.metrics, self.files, self.uncalibrated)
 
 
 def part_name(split: str) -> str:
@@ -150,7 +180,7 @@ def looser_rule(metrics: Mapping[str, Any]) -> tuple[str, str] | None:
     """The flag of a rule that answers more files, and what it answers, if the model answers fewer than half."""
     from learners.rule.operating_points import OperatingPoints
 
-    table = OperatingPoints.of(metrics)
+    table = OperatingPoints.read(metrics)
     if table is None or (point := table.offered) is None:
         return None
     return point.rule, answers_at(table, point)
@@ -263,7 +293,7 @@ def next_commands(
     return lines
 
 
-def confusions_of(predictions: Any, metrics: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+def find_confusions(predictions: Any, metrics: Mapping[str, Any]) -> list[tuple[str, str, int]]:
     """True class, named class and number of files of the three most frequent confusions of the part that is reported.
 
     ``predictions`` is a table with the columns truth, best and split. Nothing of a multi-label model.

@@ -1,28 +1,20 @@
-"""The settings behind the command lines: `Settings` of fine-tuning with its sections, each a group of flags;
-and the options of the commands that use a model.
+"""`Settings` of fine-tuning with its sections, each a group of flags.
 
-`learners.cli.flags` reads them once. Nothing heavy is imported, so that ``--help`` answers at once.
+Nothing heavy is imported, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.core.errors import SecondhandError, did_you_mean
-from datasets.core.options import Limits, flag, option
+from datasets.core.options import Checked, Limits, option
 from datasets.core.scanning import absolute_path
-from datasets.items.settings import (
-    CHANNEL,
-    DEPLOYMENTS,
-    DataSettings,
-    SignalSettings,
-    spectrogram_text,
-)
-from datasets.kinds.base import KINDS
+from datasets.items.settings import DataSettings, SignalSettings, spectrogram_text
 from learners.machine import SpeedSettings
 
 if TYPE_CHECKING:
@@ -87,25 +79,6 @@ class NetworkSettings:
         if auto != "auto":
             return []
         return list(dict.fromkeys(filter(None, named.split(",")))) or list(CANDIDATES)
-
-    def of(self, kind: str, *, comparable: bool) -> NetworkSettings:
-        """The settings with the default backbone for data of this ``kind``.
-
-        Parameters
-        ----------
-        comparable : one class per item, and spectrogram settings left to the backbone.
-        """
-        if self.backbone != "default":
-            return self
-        comparable &= self.size is None and self.weights == "published"
-        return replace(
-            self, backbone=SOUND_BACKBONE if KINDS[kind].mel and comparable else "embedded"
-        )
-
-    @property
-    def fits(self) -> bool:
-        """Whether the head can be fitted: one linear layer on a pretrained backbone."""
-        return self.head in ("auto", "stages", "linear") and self.pretrained
 
     @property
     def pretrained(self) -> bool:
@@ -182,28 +155,6 @@ class TrainSettings:
         "Number of networks to train, with consecutive seeds; the model averages their predictions.",
         limits=Limits(low=1, high=MAX_MEMBERS),
     )
-
-    def of(self, kind: str, *, fits: bool) -> TrainSettings:
-        """These settings with defaults for this kind of data where none were given.
-
-        With a fitted head the first layers are frozen, because small steps hardly change them. Otherwise
-        they train at a lower rate than the head: 100 times lower for pictures and strain, but only 2 times
-        for sound, because mel spectrograms differ more from the photographs of the pretraining.
-
-        Parameters
-        ----------
-        fits : whether the head can be fitted, `NetworkSettings.fits`.
-        """
-        alone, fits = self.freeze_epochs, fits and self.freeze_epochs == "fit"
-        if alone == "fit" and not fits:
-            alone = 1 if self.epochs else 20
-        usual = None if fits else 2.0 if KINDS[kind].mel else 100.0
-        return replace(
-            self,
-            freeze_epochs=alone,
-            lr=(3e-4 if fits else 6e-3) if self.lr is None else self.lr,
-            lr_mult=usual if self.lr_mult is None else self.lr_mult,
-        )
 
 
 @dataclass(frozen=True)
@@ -292,12 +243,6 @@ class RunSettings:
 FREE = ("track", "device", "workers", "threads", "cache_dir", "cache_limit")
 
 
-#: Settings of a prediction that may change when its job resumes: they do not affect the predictions, or name files.
-FREE_OF_PREDICTION = (
-    "model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster", "deployments",
-)  # fmt: skip
-
-
 #: Settings that name files or folders.
 PATHS = (
     "data", "strain", "classes_table", "from", "unknown", "background", "deployments", "cache_dir", "weights",
@@ -306,9 +251,12 @@ PATHS = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """All settings of a fine-tuning run, by section. Outside of the program they are flat: a flag or
-    a key of ``config.yaml`` has the name of a field, and no two sections share one."""
+    a key of ``config.yaml`` has the name of a field, and no two sections share one.
+
+    ``chosen`` : names of the settings that the user chose. `learners.runs.resolve.resolve` fills in the others.
+    """
 
     data: DataSettings = field(default_factory=DataSettings)
     signal: SignalSettings = field(default_factory=SignalSettings)
@@ -318,40 +266,45 @@ class Settings:
     speed: SpeedSettings = field(default_factory=SpeedSettings)
     confidence: ConfidenceSettings = field(default_factory=ConfidenceSettings)
     run: RunSettings = field(default_factory=RunSettings)
+    chosen: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "chosen"}
 
     def flat(self) -> dict[str, Any]:
         """Each setting by its name, in the order of the sections. ``from_`` is called "from"."""
         return {
             name.rstrip("_"): value
-            for section in vars(self).values()
+            for section in self.sections.values()
             for name, value in vars(section).items()
         }
 
-    def chosen(self) -> dict[str, Any]:
-        """The settings that differ from their default values, as in `flat`."""
-        defaults = Settings().flat()
-        return {name: value for name, value in self.flat().items() if value != defaults[name]}
+    def given(self) -> dict[str, Any]:
+        """The settings that the user chose, as in `flat`."""
+        return {name: value for name, value in self.flat().items() if name in self.chosen}
 
     def but(self, **values: Any) -> Settings:
-        """A copy of these settings with the given ``values``, named as in `flat`.
+        """A copy of these settings with ``values`` that the user chose, named as in `flat`.
 
         Raises
         ------
         SecondhandError : there is no setting of such a name.
         """
+        return replace(self.filled(**values), chosen=self.chosen.union(values))
+
+    def filled(self, **values: Any) -> Settings:
+        """A copy of these settings with ``values`` that nobody chose, as in `but`."""
         names = self.flat().keys()
         for name in values.keys() - names:
             raise SecondhandError(f"There is no setting {name!r}.{did_you_mean(name, names)}")
-        return replace(
-            self,
-            **{
-                name: replace(
-                    section,
-                    **{k: values[n] for k in vars(section) if (n := k.rstrip("_")) in values},
-                )
-                for name, section in vars(self).items()
-            },
-        )
+        sections = {
+            name: replace(
+                section, **{k: values[n] for k in vars(section) if (n := k.rstrip("_")) in values}
+            )
+            for name, section in self.sections.items()
+        }
+        return replace(self, **sections)
 
     def whole(self) -> Settings:
         """A copy with absolute paths, so that a run can be resumed from any folder.
@@ -365,29 +318,12 @@ class Settings:
             values["weights"] = self.network.weights
         if self.signal.spectrogram is not None:
             values["spectrogram"] = spectrogram_text(self.signal.spectrogram)
-        return self.but(**values)
+        return self.filled(**values)
 
-    def check(self) -> None:
-        """Raise SecondhandError that names every value out of range and every pair of flags that exclude each other."""
-        wrong = [
-            f"{flag(item.name)} {value} (must be {limits})"
-            for section in vars(self).values()
-            for item in fields(section)
-            if (limits := item.metadata["span"]) is not None
-            and (value := getattr(section, item.name)) is not None
-            and not limits.holds(value)
-        ]
-        wrong += [
-            f"{flag(item.name)} {value} ({problem})"
-            for section in vars(self).values()
-            for item in fields(section)
-            if (names := item.metadata["names"]) is not None
-            and (value := getattr(section, item.name)) != item.default
-            and (problem := names().problem(value))
-        ]
+    def conflicts(self) -> dict[str, object]:
         data, network, train = self.data, self.network, self.train
         weights = f"--weights {network.weights}" if network.weights != "published" else ""
-        conflicts = {
+        return {
             "--epochs 0 with --freeze-epochs 0": train.epochs == train.freeze_epochs == 0,
             f"--accumulate {train.accumulate} with --bs {train.bs} (use a multiple of --bs)": train.bs
             > 0
@@ -400,9 +336,6 @@ class Settings:
             "--background with --classes-table (use one of the two)": data.background
             and data.classes_table,
         }
-        wrong += [conflict for conflict, present in conflicts.items() if present]
-        if wrong:
-            raise SecondhandError(f"invalid settings: {'; '.join(wrong)}")
 
 
 def _whole(value: Any) -> Any:
@@ -414,292 +347,3 @@ def _whole(value: Any) -> Any:
     if value is None or not (os.path.exists(value) or glob.has_magic(value)):
         return value
     return absolute_path(value)
-
-
-#: Help of flags that several commands have.
-STRAIN = "For a table of triggers: folder, pattern or LAL cache of the strain files."
-THRESHOLD = (
-    "Calibrated probability (0 to 1) below which a prediction becomes unknown. The score then refuses nothing, so even "
-    "a stricter value can answer more; add --keep-known 0.8 to keep it."
-)
-KEEP_KNOWN = (
-    "Fraction of the known files that the overall score lets pass, as finetune --keep-known, but 0.5 to 1: higher values "
-    "answer more files, also of unknown classes."
-)
-
-
-@dataclass(kw_only=True)
-class ComputeSettings:
-    """hardware"""
-
-    bs: int = option(32, "Batch size in files.")
-    workers: int | None = option(
-        None, "Number of processes that decode files. Default: chosen by the number of cores."
-    )
-    device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps (Apple).", metavar="NAME")
-
-
-@dataclass(kw_only=True)
-class EngineSettings:
-    """engine"""
-
-    engine: Literal["auto", "torch", "onnx"] = option(
-        "auto",
-        "Library that runs the network: torch, or onnx (ONNX Runtime, CPU only). auto uses onnx on a CPU if the "
-        "model folder contains model.onnx, else torch.",
-    )
-
-
-@dataclass(kw_only=True)
-class OverrideSettings(ComputeSettings):
-    """thresholds and hardware"""
-
-    threshold: float | None = option(
-        None, f"{THRESHOLD} Default: the thresholds stored in the model."
-    )
-    keep_known: float | None = option(None, f"{KEEP_KNOWN} Default: that of the model.")
-    score: str | None = option(
-        None,
-        "Overall score that separates known from unknown classes, as in finetune --help-all. Default: the model's score.",
-        metavar="NAME",
-    )
-
-
-@dataclass(kw_only=True)
-class OutputSettings:
-    """output"""
-
-    format: str | None = option(
-        None,
-        "Output format: csv, jsonl, table, raven, audacity, camtrap-dp or megadetector. raven and audacity are for sound, with one file for each recording if --out is a "
-        "folder; camtrap-dp writes a folder of tables; megadetector adds the classes to a JSON of MegaDetector. Default: table on a terminal, else csv.",
-        metavar="NAME",
-    )
-    classes: str | None = option(
-        None,
-        "Restrict the predictions to these classes: names separated by commas, or a file with one name per "
-        "line. Files that look more like an excluded class become unknown.",
-        metavar="NAMES|FILE",
-    )
-    threshold_per_class: Path | None = option(
-        None,
-        "CSV file with the columns label and threshold (0 to 1). Classes that are not listed use --threshold, "
-        "or the model's thresholds.",
-        metavar="FILE",
-    )
-    out: Path | None = option(
-        None,
-        "File or folder to write the predictions to. If the job is interrupted, the same command continues it. "
-        "With --triggers: a .csv, .hdf5 or .ecsv file. Default: standard output.",
-    )
-    overwrite: bool = option(
-        False, "Replace the file or folder at --out instead of continuing an interrupted job."
-    )
-    events: bool = option(
-        False,
-        "Write one row per event. In a recording or in strain, neighbouring windows with the same class count as one event; of "
-        "photos, the frames that one camera (deployment, else folder) took within --gap seconds of each other.",
-    )
-    gap: float | None = option(
-        None,
-        "With --events: longest pause in seconds within one event. Default: 0 for sound and strain, 60 for photos.",
-    )
-    min_length: float = option(
-        0.0, "With --events: shortest event in seconds; shorter ones are dropped."
-    )
-    top: int | None = option(
-        None,
-        "Number of most probable classes to list for each file. Default: 3; in a table on the terminal, and with "
-        "--triggers, only the best.",
-    )
-    deployments: Path | None = option(None, DEPLOYMENTS, metavar="FILE")
-    at: float | None = option(
-        None,
-        "Time to predict at: GPS seconds for strain (default: the loudest moment), seconds from the start for "
-        "sound (default: the whole recording).",
-    )
-    windows: bool = option(
-        False,
-        "Write one row per window of a long recording or of continuous strain, or per box of a picture, instead of one "
-        "per file.",
-    )
-    min_box_confidence: float | None = option(
-        None,
-        "For MegaDetector's JSON: least confidence of a box to crop and predict. Default: the typical threshold that "
-        "the JSON names, which is 0.2 for MegaDetector 5; 0.2 if it names none.",
-        limits=Limits(low=0, high=1),
-    )
-    allow_truncated: bool = option(
-        False,
-        "Predict what is there of recordings and photos that were cut off, and say how much is missing. Otherwise they "
-        "are bad files. Windows and events of recordings are always those that are there.",
-    )
-    tta: bool = option(
-        True,
-        "Use the test-time augmentation that the model was trained with (finetune --tta); --no-tta predicts each "
-        "file once, which is faster.",
-    )
-    triggers: Path | None = option(
-        None,
-        "Strain: table of GPS times and detectors; predicts each row, and needs --strain.",
-        metavar="FILE",
-    )
-    strain: str | None = option(None, STRAIN, metavar="PATH")
-    channel: str | None = option(None, CHANNEL, metavar="NAME")
-    recentre: bool = option(
-        False,
-        "Strain: judge at the loudest tile within a second, where that is not at the trigger.",
-    )
-    scores: bool = option(
-        False, "With --triggers: add a column with the probability of each class, named after it."
-    )
-
-
-@dataclass(kw_only=True)
-class PredictSettings(OverrideSettings, EngineSettings):
-    """thresholds and hardware"""
-
-    cluster: str | None = option(
-        None,
-        "Address of a Dask scheduler whose workers compute the predictions, such as tcp://10.0.0.1:8786; or "
-        "local.",
-        metavar="ADDRESS",
-    )
-
-
-@dataclass(kw_only=True)
-class EvaluateSettings(OverrideSettings):
-    """Options of ``python -m learners.evaluate``; ``model`` is a model folder.
-
-    If the data name their own parts, the test part is evaluated, else everything but the training part. Files
-    whose label is no class of the model count as unknown classes. Without ``labels`` all files count.
-    """
-
-    model: str
-    data: str = option(MISSING, "Labelled files, as for finetune --data.", metavar="SOURCE")
-    label_column: str | None = option(
-        None,
-        "Column of the labels in a table. Default: label, or the usual column of the format.",
-        metavar="NAME",
-    )
-    strain: str | None = option(None, STRAIN, metavar="PATH")
-    channel: str | None = option(None, CHANNEL, metavar="NAME")
-    labels: bool = option(
-        True,
-        "Whether the data have labels. --no-labels estimates the accuracy on an unlabelled folder or table.",
-    )
-    unknown: str | None = option(
-        None, "Files of unknown classes: a folder, or a table with the column path.", metavar="PATH"
-    )
-    kind: str = option(
-        "auto",
-        "Kind of the files; auto takes the kind of the model.",
-        names=lambda: KINDS,
-        metavar="auto|KIND",
-    )
-    events: bool = option(
-        False,
-        "Sound: predict whole recordings and compare the events with the labelled spans: precision, recall and false "
-        "alarms an hour over the threshold. Recordings of --unknown have no event.",
-    )
-    gap: float = option(0.0, "With --events: longest pause in seconds within one event.")
-    out: str = option("report", "Folder to write the report to.", metavar="FOLDER")
-    overwrite: bool = option(False, "Replace an older report at --out.")
-
-
-@dataclass(kw_only=True)
-class PoolSettings(ComputeSettings, EngineSettings):
-    """Options that `learners.suggest` and `learners.search` share."""
-
-    overwrite: bool = option(False, "Replace the files at --out.")
-
-
-@dataclass(kw_only=True)
-class SuggestSettings(PoolSettings):
-    """suggestions"""
-
-    n: int = option(50, "Number of files, or windows of long recordings, to suggest.")
-    mine: bool = option(
-        False,
-        "List the surest answers instead. Where nothing should be found, they are likely false alarms: delete the "
-        "right ones, and give the table to finetune --background.",
-    )
-    out: Path = option(
-        Path("next.csv"),
-        "Table to fill in. A page that shows the files is written beside it (next.csv: next/index.html).",
-    )
-
-
-@dataclass(kw_only=True)
-class AuditSettings(PoolSettings):
-    """audit"""
-
-    n: int = option(50, "Number of files, or windows of long recordings, to draw.")
-    labels: Path | None = option(
-        None,
-        "Table drawn by this command, with labels filled in: estimate the accuracy.",
-        metavar="FILE",
-    )
-    out: Path | None = option(
-        None,
-        "When drawing: the table to fill in, with a page that shows the files beside it (default: audit.csv). With "
-        "--labels: folder for a copy of the model with temperature and threshold fitted to these labels.",
-    )
-
-
-@dataclass(kw_only=True)
-class DiscoverSettings(PoolSettings):
-    """discovery"""
-
-    fdr: float = option(
-        0.1,
-        "False discovery rate: largest expected fraction of files of known classes among the files called new.",
-    )
-    out: Path = option(
-        Path("found.csv"),
-        "Table to name the clusters in. A page that shows them is written beside it (found.csv: found/index.html).",
-    )
-
-
-@dataclass(kw_only=True)
-class AdjustSettings:
-    """adjust"""
-
-    keep_known: float | None = option(None, KEEP_KNOWN)
-    threshold: float | None = option(None, THRESHOLD)
-    out: Path | None = option(
-        None,
-        "Folder for the copy of the model with this rule. Default: only print what the rules would answer.",
-        metavar="FOLDER",
-    )
-    overwrite: bool = option(False, "Replace the model folder at --out.")
-
-
-@dataclass(kw_only=True)
-class SearchSettings(PoolSettings):
-    """search"""
-
-    top: int = option(20, "Number of files, or windows of long recordings, to list.")
-    embeddings: Path | None = option(
-        None,
-        "Parquet file that keeps the embeddings of the files for later searches; it is created, or extended by new "
-        "files. Default: embeddings are not kept.",
-        metavar="FILE",
-    )
-    at: float | None = option(
-        None, "Time within the example: GPS seconds for strain, seconds from the start for sound."
-    )
-    format: Literal["csv", "jsonl"] = option("csv", "Output format.")
-    out: Path | None = option(
-        None,
-        "File to write the rows to. A page that shows the files is written beside it (near.csv: "
-        "near/index.html). Default: standard output.",
-    )
-
-
-def check_replaced(settings: Any) -> None:
-    """Raise SecondhandError for ``--overwrite`` without ``--out``: there is nothing to replace."""
-    if settings.overwrite and settings.out is None:
-        raise SecondhandError(
-            "--overwrite: there is no --out to replace. Name it, or leave out --overwrite."
-        )

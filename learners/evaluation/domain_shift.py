@@ -110,7 +110,7 @@ def _accepted(
     elif not has_guarantee:
         first = (
             f"Accuracy of answers: {percent(mean_probability)} by their probabilities, here {measured}"
-            f"{_verdict(guaranteed, *limits[1:], of='the probabilities say')}"
+            f"{_verdict(guaranteed, *limits[1:], basis='the probabilities say')}"
         )
     share = fraction(accepted, items.groups)
     before = ""
@@ -169,10 +169,10 @@ def _distance(rule: Rule, items: Outputs, decided: Decisions) -> CheckedPart:
     return [line], [("refused as out of distribution", alpha, value, low, high, n)]
 
 
-def _verdict(expected: float, low: float, high: float, of: str = "guaranteed") -> str:
+def _verdict(expected: float, low: float, high: float, basis: str = "guaranteed") -> str:
     if expected > high:
-        return f": less than {of}"
-    return "" if expected < low else f": as {of}, within the limits of chance"
+        return f": less than {basis}"
+    return "" if expected < low else f": as {basis}, within the limits of chance"
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> 
     with the ``stricter`` threshold that would accept half as many; ``auroc`` of the
     model's score with limits, and its histograms; ``background`` (None without one):
     held-out items of it and the part refused, with limits; ``classes``: of `class_table`;
-    ``weakest_class``: of `weakest_class`; ``confusion``: counts [true class, best class] of the held-out items; ``answers``: of `answers_of`.
+    ``weakest_class``: of `weakest_class`; ``confusion``: counts [true class, best class] of the held-out items; ``answers``: of `count_answers`.
     """
     predictions, rule = evaluation.predictions, bundle.rule
     assert isinstance(rule, Rule)
@@ -197,7 +197,7 @@ def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> 
         "classes": class_table(known, bundle.classes).to_dict("records"),
         "weakest_class": weakest_class(known),
         "confusion": confusion(known, bundle.classes),
-        "answers": answers_of(known, bundle.classes),
+        "answers": count_answers(known, bundle.classes),
     }
     return dict(jsonable(figures))
 
@@ -263,7 +263,7 @@ def weakest_class(known: pd.DataFrame) -> str | None:
     return min(below, key=below.__getitem__, default=None)
 
 
-def answers_of(known: pd.DataFrame, classes: list[str]) -> Ints:
+def count_answers(known: pd.DataFrame, classes: list[str]) -> Ints:
     """Counts [true class, answer] of items [classes, classes + 1]; the last column is ``unknown``, files that are refused.
 
     A group counts as the most probable class.

@@ -10,14 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from datasets.cameras.clock import TIME_AND_PLACE, Clock
 from datasets.core import progress
 from datasets.core.part import Box, parts_of
 from datasets.items.items import Items
 from datasets.items.labels import JOIN, UNKNOWN
 from datasets.items.places import as_in_predictions
 from datasets.items.splits import split_units
-from datasets.kinds.base import KINDS
+from learners.cameras.when import when_and_where
 from learners.cli.settings import TrainSettings
 from learners.inference.predictions import FIELDS, Floats, stack_outputs
 from learners.inference.predictor import Predictor
@@ -88,8 +87,7 @@ class Measured:
     truths, paths : labels and files of the calibration items, [n].
     reference_truths : labels of the training items.
     background : whether the network learned a background class.
-    clock : times and places of the files.
-    photos : whether the items are photos, of which several may show one event.
+    table : the table of all items.
     """
 
     items: Outputs
@@ -98,8 +96,7 @@ class Measured:
     paths: list[str]
     reference_truths: list[str]
     background: bool
-    clock: Clock
-    photos: bool
+    table: Items
 
 
 def outputs_to_calibrate(
@@ -120,8 +117,7 @@ def outputs_to_calibrate(
         paths,
         reference_truths,
         background=bool(rows["label"].eq(UNKNOWN).any()),
-        clock=table.clock,
-        photos=KINDS[predictor.kind].photo,
+        table=table,
     )
 
 
@@ -169,18 +165,8 @@ def predict_held_out(
     frame = frame.drop(columns=["windows", "known", "box", "detection", *predictor.unused])
     # dtype object: pandas would turn each Reason into plain text.
     frame["reason"] = pd.Series([a.prediction.reason for a in detailed], dtype=object)
-    kind = KINDS[table.kind]
-    if not kind.gps:
-        places = pd.DataFrame(
-            [
-                table.clock.cells(a.part, readable=kind.opened and not a.reason.crashed)
-                for a in (one.prediction for one in detailed)
-            ],
-            columns=[*TIME_AND_PLACE],
-        )
-        for name in ("time", "deployment"):  # of the data's own table
-            places[name] = places[name].where(places[name].ne(""), rows[name])
-        frame = pd.concat([frame, places], axis=1)
+    recorded = when_and_where(table, rows, [one.prediction for one in detailed])
+    frame = pd.concat([frame, recorded], axis=1)
     frame["truth"], frame["split"] = rows["label"], rows["split"]
     if ancestors := predictor.rule.ancestors:
         frame["ancestors"] = [JOIN.join(ancestors.get(label, ())) for label in rows["label"]]

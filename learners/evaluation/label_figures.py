@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets.items.labels import targets_of
+from datasets.items.labels import encode_targets
 from learners.evaluation.calibration_metrics import binned, fraction, named_limits, units_of
 from learners.evaluation.figures import best_split, headline, thinned
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
@@ -49,7 +49,7 @@ def score_labels(evaluation: Evaluation, bundle: Bundle) -> ScoredLabels:
     features = evaluation.features[rows]
     decided = bundle.rule.decide(logits[rows].reshape(-1, len(classes)), features)
     truths = frame["truth"].iloc[rows]
-    targets = np.array([targets_of(label, classes) for label in truths])
+    targets = np.array([encode_targets(label, classes) for label in truths])
     targets = targets.reshape(-1, len(classes))
     outside = np.array([reason is OUT_OF_DISTRIBUTION for reason in decided.reason], bool)
     predicted, groups = np.asarray(decided.predicted, bool), units_of(frame.iloc[rows])

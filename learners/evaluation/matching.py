@@ -10,7 +10,14 @@ import pandas as pd
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
 from datasets.items.items import Items
-from datasets.items.labels import MULTI, UNKNOWN, join_labels, names_of, spelling_key, split_labels
+from datasets.items.labels import (
+    MULTI,
+    UNKNOWN,
+    join_labels,
+    parse_names,
+    spelling_key,
+    split_labels,
+)
 
 
 def label_columns(table: Path, label_column: str | None, classes: Sequence[str]) -> str | list[str]:
@@ -73,7 +80,7 @@ def match_labels(table: Items, classes: Sequence[str], columns: str | Sequence[s
     Returns sentences on what is left out; raises SecondhandError if no label is one of the model's.
     """
     labels = table.frame["label"]
-    used_labels = {name for label in labels for name in names_of(label)}
+    used_labels = {name for label in labels for name in parse_names(label)}
     foreign = ", ".join(map(repr, sorted(used_labels - {*classes})[:10]))
     if used_labels and not used_labels & {*classes}:
         raise SecondhandError(
@@ -83,7 +90,7 @@ def match_labels(table: Items, classes: Sequence[str], columns: str | Sequence[s
 
     def matched(label: str) -> str:
         unknown = [part[1:] for part in split_labels(label) if part.startswith("?")]
-        return join_labels({*names_of(label)} & {*classes}, [*unknown, *missing])
+        return join_labels({*parse_names(label)} & {*classes}, [*unknown, *missing])
 
     table.frame = table.frame.assign(label=labels.map(matched))
     lines = [f"Labels that the model does not know are ignored: {foreign}"] if foreign else []

@@ -113,7 +113,7 @@ def near_duplicates(
     nearest = trained.iloc[index[chosen]]
     # NaN where there are no such columns.
     parts = nearest.reindex(columns=[*PART_COLUMNS]).add_prefix("train_")
-    shown = [Part.of_row(row) for rows in (held_out, nearest) for row in rows.to_dict("records")]
+    shown = [Part.from_row(row) for rows in (held_out, nearest) for row in rows.to_dict("records")]
     n = len(chosen)
     thumbnails = thumbnails_of(shown, draw)
     alike = correlation(thumbnails[:n], thumbnails[n:])

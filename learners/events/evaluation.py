@@ -12,7 +12,7 @@ from datasets.audio.decode import outside, probe
 from datasets.core import progress
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.kinds.base import KINDS
-from learners.cli.settings import EvaluateSettings
+from learners.cli.commands import EvaluateSettings
 from learners.events.counts import event_figures
 from learners.events.report import write_events
 from learners.inference.predictions import Prediction

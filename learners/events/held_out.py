@@ -21,7 +21,7 @@ from datasets.kinds.base import KINDS
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.held_out import Evaluation
 from learners.events.counts import events_of, joined, matches, rate_limits
-from learners.events.sentences import held_out_sentences
+from learners.events.report import held_out_sentences
 from learners.files.jsonable import jsonable
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle

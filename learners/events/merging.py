@@ -21,16 +21,6 @@ from learners.predictions.rows import Merge, refusals, with_full_span
 from learners.rule.base import AnyRule
 from learners.rule.reasons import Why
 
-#: Flags of calls whose files are cut into windows.
-FLAGS = ("windows", "events", "gap", "min_length", "at")
-#: Those that exclude each other.
-APART = (
-    ("windows", "events", "a row is either a window or an event"),
-    ("windows", "at", "all windows are predicted, or one moment"),
-    ("events", "at", "all windows are predicted, or one moment"),
-)
-NEEDS = (("gap", "events"), ("min_length", "events"))
-
 
 @dataclass
 class Events(Merge):
@@ -131,19 +121,6 @@ class Events(Merge):
         peak = middle + surest.offset
         at = peak if start <= peak <= end else middle  # NaN is neither
         return named._replace(part=Part(surest.path, start, end, at))
-
-
-def events_of_call(settings: Any, rule: AnyRule, top: int, unit: str) -> Events | None:
-    """How a call merges windows into events; None if it does not.
-
-    Raises
-    ------
-    SecondhandError : ``--gap`` or ``--min-length`` is no number of seconds.
-    """
-    check_seconds(settings)
-    if not settings.events:
-        return None
-    return Events(rule, settings.gap or 0.0, settings.min_length, unit=unit, top=top)
 
 
 def check_seconds(settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""The report of events in long recordings."""
+"""What is said of events in long recordings: sentences, and a report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from datasets.core.errors import counted
 from datasets.items.items import Items
-from learners.events.sentences import false_alarms, rarely_found
+from learners.cli.result import percent
 from learners.files.names import last_part
 from learners.model.bundle import Bundle
 from learners.report.plots import BLUE, LOW, ORANGE, panel
@@ -48,11 +48,11 @@ def _verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
     figures : of `learners.events.counts`.
     """
     found, events = figures["found"], figures["events"]
-    alarms = f"false alarms: {false_alarms(figures)}"
+    alarms = f"false alarms: {_false_alarms(figures)}"
     if not events:
         return Verdict("amber", f"No event of the model's classes is labelled here; {alarms}.")
     message = f"It finds {found} of {counted(events, 'event')}; {alarms}."
-    if rare := rarely_found(figures["classes"]):
+    if rare := _rarely_found(figures["classes"]):
         message += f" {rare}."
     if not found:
         return Verdict("red", message)
@@ -89,3 +89,63 @@ def _plots(curve: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> list
             axes.xaxis.set_major_formatter("{x:g}")
         axes.set(xlabel="false alarms an hour", ylabel="recall", ylim=(-0.02, 1.04))
     return [*figures, out()]
+
+
+def event_sentences(figures: Mapping[str, Any]) -> list[str]:
+    """Sentences on the events of long recordings; ``figures`` of `learners.events.counts`."""
+    right, spans = figures["predicted"] - figures["false_alarms"], figures["labelled_spans"]
+    events = counted(figures["events"], "event")
+    made_of = f", made of {spans} labelled spans" if spans != figures["events"] else ""
+    lines = [
+        f"Found {figures['found']} of {events} in {_hours(figures)}{made_of}.",
+        f"{right} of {counted(figures['predicted'], 'predicted event')} are right.",
+        f"False alarms: {_false_alarms(figures)}.",
+    ]
+    return lines + ([f"{rare}."] if (rare := _rarely_found(figures["classes"])) else [])
+
+
+def held_out_sentences(facts: Mapping[str, Any]) -> str:
+    """Sentences on the events in held-out recordings; ``facts`` of `learners.events.held_out`."""
+    low, high = (percent(limit).removesuffix(" %") for limit in facts["recall_interval"])
+    recordings = counted(facts["recordings"], "held-out recording")
+    if left_out := facts["recordings_left_out"]:
+        recordings += f", not in {left_out} more, which would take long"
+    text = (
+        f"Heard in {recordings}: {facts['found']} of {counted(facts['events'], 'event')} found "
+        f"({percent(facts['recall'])}, 95 % limits {low} to {high} %)."
+    )
+    if facts["false_alarms"] is None:
+        return (
+            f"{text} False alarms are not counted: only you know whether every call in these recordings is labelled "
+            "(then add --labelled-completely)."
+        )
+    return f"{text} False alarms: {_false_alarms(facts)}."
+
+
+def _false_alarms(figures: Mapping[str, Any]) -> str:
+    """The number of false alarms, and how many an hour these are, with limits if there are recordings enough."""
+    text = f"{figures['false_alarms']} in {_hours(figures)}"
+    if (rate := figures["false_alarms_per_hour"]) is None:
+        return text
+    if (limits := figures["false_alarms_per_hour_interval"]) is None:
+        recordings = counted(figures["recordings"], "recording")
+        return f"{text}, {_rounded(rate)} an hour (no limits: {recordings}, and rates differ between recordings)"
+    low, high = map(_rounded, limits)
+    return f"{text}, {_rounded(rate)} an hour (95 % limits {low} to {high})"
+
+
+def _rarely_found(classes: Sequence[Mapping[str, Any]]) -> str:
+    """The classes with less than half of their events found, the rarest found first, at most five; "" for none."""
+    rare = [row for row in classes if row["recall"] is not None and row["recall"] < 0.5]
+    rare.sort(key=lambda row: row["recall"])
+    texts = [f"{row['class']}: {row['found']} of {row['events']} found" for row in rare[:5]]
+    return "; ".join([*texts, *([f"… and {len(rare) - 5} more classes"] if rare[5:] else [])])
+
+
+def _hours(figures: Mapping[str, Any]) -> str:
+    return f"{_rounded(figures['hours'])} hours"
+
+
+def _rounded(value: float) -> str:
+    """Two digits, and no exponent for a large number."""
+    return f"{float(f'{value:.2g}'):g}"

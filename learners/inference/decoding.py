@@ -21,7 +21,7 @@ from datasets.core.processes import CRASHED, IsolatedCalls, cores
 from datasets.images.decoded import PictureOpener
 from datasets.images.opening import pixels
 from datasets.kinds.base import KINDS
-from datasets.spectrograms.pictures import PictureCache, no_signal, offset_of
+from datasets.spectrograms.pictures import PictureCache, no_signal, read_offset
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners.inference.predictions import (
     NAN,
@@ -107,7 +107,7 @@ class Opener:
             if self.spectrogram is None:
                 return Shown(pixels(self.prepared.open_for_validation(part)), at)
             if (cached := self.stored(part)) is not None:
-                offset = offset_of(cached)
+                offset = read_offset(cached)
                 if no_signal(cached):
                     return Shown(NO_SIGNAL, at)
                 if not self._moves(offset):
@@ -209,7 +209,7 @@ class Decoder:
 
     def open_all(self, files: Iterable[FileOrPart], workers: int | None = None) -> Iterator[Opened]:
         calls = self._start_openers(workers)
-        for _, shown in calls.ahead(files, 8 * calls.workers, of=as_part):
+        for _, shown in calls.ahead(files, 8 * calls.workers, argument=as_part):
             yield shown.opened
 
     def batches(
@@ -229,7 +229,7 @@ class Decoder:
         ahead = calls.ahead(
             chain(first, pieces),
             3 * bs,
-            of=lambda piece: piece.part if piece.refused is None else None,
+            argument=lambda piece: piece.part if piece.refused is None else None,
             chunk=chunk,
         )
         with closing(ahead):
@@ -261,7 +261,7 @@ class Decoder:
         if self._cutters is None:
             self._cutters = IsolatedCalls(self._cutter, 1, [])
         for (number, file), windows in self._cutters.ahead(
-            enumerate(files), _AHEAD, of=itemgetter(1)
+            enumerate(files), _AHEAD, argument=itemgetter(1)
         ):
             for part, refused in windows or [(file, None)]:
                 yield Piece(number, file, part, refused)

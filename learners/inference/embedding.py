@@ -68,10 +68,10 @@ def embed(
         overlap=0.0,
     )
     parts = [f if isinstance(f, Part) else Part(os.fspath(f)) for f in files]
-    return features_of(Predictor(bundle), parts, bs=bs, workers=workers)
+    return extract_features(Predictor(bundle), parts, bs=bs, workers=workers)
 
 
-def features_of(
+def extract_features(
     predictor: Predictor, parts: Sequence[Part], *, bs: int = 32, workers: int | None = None
 ) -> tuple[NDArray[np.float32], list[Rejected]]:
     """Like `embed`, with the network of a predictor."""

@@ -171,7 +171,7 @@ def decisions_of(rows: Sequence[Any], classes: Sequence[str]) -> Decisions:
         for name, p in (*listed, (row.best, row.probability)):
             probabilities[n, numbers[name]] = p
         branches.append(_pairs(getattr(row, "branch", ())))
-    whys = [Reason.of(row.reason).why for row in rows]
+    whys = [Reason.parse(row.reason).why for row in rows]
     return Decisions(
         probabilities,
         best=np.array([numbers[row.best] for row in rows], np.int64),

@@ -259,7 +259,7 @@ class Predictor:
             cosines = reference @ (features / max(float(np.linalg.norm(features)), 1e-12))
             nearest: dict[str, SimilarFile] = {}
             for row in np.argsort(-cosines, kind="stable"):
-                part = Part.of_row(rows[row])
+                part = Part.from_row(rows[row])
                 similar = SimilarFile(part, rows[row]["label"], float(cosines[row]))
                 nearest.setdefault(part.path, similar)
                 if len(nearest) == n:

@@ -205,7 +205,7 @@ class _Package:
         )
 
     def _deployment(self, path: str) -> _Deployment:
-        name = self.clock.of(path).deployment
+        name = self.clock.find(path).deployment
         if name not in self.deployments:
             listed = self.clock.deployment(path) or Deployment(name)
             self.deployments[name] = _Deployment(name, _zoned(listed.start), _zoned(listed.end))
@@ -359,7 +359,7 @@ def _bounding_box(row: Prediction) -> dict[str, float]:
 def _shot(prediction: Prediction, clock: Clock) -> _Shot:
     """Time and place of a file; without a time its modification time, as a guess."""
     path = prediction.path
-    found = clock.of(path, readable=not prediction.reason.crashed)
+    found = clock.find(path, readable=not prediction.reason.crashed)
     deployment = clock.deployment(path)
     place = None if math.isnan(found.latitude) else (found.latitude, found.longitude)
     if found.time is None:

@@ -109,7 +109,7 @@ class Journal:
                 self._changed.add(number)
                 changed += 1
             # Before the file is read, because it may change meanwhile.
-            self._file_states.append(FileState.of(path))
+            self._file_states.append(FileState.read(path))
             yield path
         if changed:
             log.info(

@@ -58,12 +58,12 @@ def _from_json(values: Mapping[str, Any]) -> Prediction:
     fields = {name: values[name] for name in Prediction._fields if name != "part"}
     numbers = {name: NAN for name, value in fields.items() if value is None}
     others = {
-        "reason": Reason.of(fields["reason"]),
+        "reason": Reason.parse(fields["reason"]),
         "top": [*map(tuple, fields["top"])],
         "windows": tuple(map(_from_json, fields["windows"])),
         "branch": tuple(map(tuple, fields["branch"])),
     }
-    return Prediction(Part.of_json(values), **fields | numbers | others)
+    return Prediction(Part.from_json(values), **fields | numbers | others)
 
 
 OUTPUTS.add(Output("jsonl", as_text(write_jsonl), lists_classes=True))

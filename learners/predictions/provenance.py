@@ -40,7 +40,7 @@ class Provenance(NamedTuple):
     command: str
 
     @classmethod
-    def of(cls, predictor: Predictor, folder: str, command: str) -> Provenance:
+    def record(cls, predictor: Predictor, folder: str, command: str) -> Provenance:
         """``folder`` : the model folder."""
         path = Path(folder).absolute()
         rule: Any = to_json(predictor.rule)

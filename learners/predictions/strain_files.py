@@ -13,9 +13,9 @@ from datasets.strain.frames import (
     STRIDE,
     file_at,
     lists_to_scan,
+    parse_series,
     paths_at,
-    scan_of,
-    series_of,
+    read_scan,
     with_channel,
 )
 from datasets.strain.settings import QScanSettings
@@ -62,7 +62,7 @@ class StrainFiles:
         lists, self.rejected = lists_to_scan(
             files, channel=self.channel, context=self.spectrogram.context
         )
-        spans = [scan_of(path) or (0.0, 0.0) for path in lists]
+        spans = [read_scan(path) or (0.0, 0.0) for path in lists]
         self.total = sum(end - start for start, end in spans)
         return lists
 
@@ -95,7 +95,7 @@ class StrainFiles:
         """Whether the event of the last windows may go on in the next one."""
         last = held[-1]
         start, end = window.part.start or 0.0, last.part.end or 0.0
-        follows = start <= end and series_of(window.path) == series_of(last.path)
+        follows = start <= end and parse_series(window.path) == parse_series(last.path)
         answered = next((one.part.end for one in reversed(held) if one.label != UNKNOWN), None)
         quiet = answered is None or end - answered > (self.gap or 0.0)
         return follows and not quiet and len(held) < _MOST_HELD

@@ -16,11 +16,11 @@ from datasets.items.labels import UNKNOWN
 from datasets.sources.trigger_tables import (
     Triggers,
     check_table,
+    find_strain_files,
     read_triggers,
-    strain_files_of,
     write_table,
 )
-from datasets.strain.frames import Frames, read_frames, series_of
+from datasets.strain.frames import Frames, parse_series, read_frames
 from datasets.strain.settings import QScanSettings
 from learners.inference.predictions import cell
 from learners.inference.predictor import Predictor
@@ -70,7 +70,7 @@ def _predict(
     reasons = np.full(count, "", dtype=object)
     spectrogram = predictor.spectrogram
     assert isinstance(spectrogram, QScanSettings)
-    places = strain_files_of(
+    places = find_strain_files(
         triggers, frames, channel=settings.channel or "", context=spectrogram.context
     )
     for row, place in enumerate(places):
@@ -78,7 +78,7 @@ def _predict(
             reasons[row] = place.reason
         else:
             rows[place, float(triggers.gps[row])].append(row)
-    moments = sorted(rows, key=lambda moment: (series_of(moment[0]), moment[1]))
+    moments = sorted(rows, key=lambda moment: (parse_series(moment[0]), moment[1]))
     parts = (Part(path, at=gps) for path, gps in moments)
     predictions = predictor.predict(parts, bs=settings.bs, workers=settings.workers)
     counted = progress.counted(predictions, "Predicting", len(moments), "triggers")

@@ -157,7 +157,7 @@ def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
         places = np.linspace(0, len(rows) - 1, EXAMPLES).astype(int) if len(rows) else ()
         for place in dict.fromkeys(places):
             try:
-                picture = pictures.render(Part.of_row(rows.iloc[place]))
+                picture = pictures.render(Part.from_row(rows.iloc[place]))
             except SecondhandError:  # listed among the files that could not be judged
                 continue
             small.append((page_picture(picture, SMALL), name))
@@ -178,7 +178,7 @@ def gallery(
     predictions = evaluation.predictions
     return [
         pictures.figure(
-            Part.of_row(predictions.iloc[row["row"]]), caption(row), row.get("class_index")
+            Part.from_row(predictions.iloc[row["row"]]), caption(row), row.get("class_index")
         )
         for row in rows.head(SHOWN).to_dict("records")
     ]

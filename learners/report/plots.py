@@ -168,7 +168,7 @@ def colours(count: int) -> list[str]:
 
 
 def embedding(
-    features: NDArray[np.float32], of: Sequence[str], classes: Sequence[str]
+    features: NDArray[np.float32], labels: Sequence[str], classes: Sequence[str]
 ) -> Markup | None:
     """Map of files: the first two principal components of their normalised features.
 
@@ -176,13 +176,13 @@ def embedding(
     ----------
     features : [n, width]; at most `DOTS` rows are plotted, spread evenly. Rows with NaN are left out;
         fewer than three give None.
-    of : the class of each; others than ``classes`` are plotted as unknown.
+    labels : the class of each; others than ``classes`` are plotted as unknown.
     """
     good = np.flatnonzero(np.isfinite(features).all(axis=1))
     if len(good) < 3 or features.shape[1] < 2:
         return None
     chosen = good[np.unique(np.linspace(0, len(good) - 1, DOTS).astype(int))]
-    x, names = normalise(features[chosen]), np.array(of, dtype=object)[chosen]
+    x, names = normalise(features[chosen]), np.array(labels, dtype=object)[chosen]
     x = x - x.mean(axis=0)
     across, sizes, _ = np.linalg.svd(x, full_matrices=False)
     at, variance = across[:, :2] * sizes[:2], np.square(sizes) / max(np.square(sizes).sum(), 1e-12)

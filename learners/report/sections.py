@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from datasets.core.program import installed_commands
 from datasets.items.items import Items
-from datasets.items.labels import names_of
+from datasets.items.labels import parse_names
 from learners.cli.result import answers_at, counts_of, most_confused, part_name
 from learners.evaluation.before_after import Changes
 from learners.evaluation.held_out import Evaluation
@@ -71,7 +71,7 @@ def class_sections(
         "label_suspects": suspects.to_dict("records"),
         "copies_of_training_items": evaluation.predictions["path"].iloc[same].tolist(),
         "operating_points": evaluation.metrics.get("operating_points"),
-        "near_duplicates": None if duplicates is None else _of_predictions(duplicates, evaluation),
+        "near_duplicates": None if duplicates is None else _duplicate_rows(duplicates, evaluation),
         "data": {**facts(table), "items": class_counts(table).to_dict("records")},
         "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
         "table_notes": table_notes,
@@ -130,7 +130,7 @@ def _changed(pictures: Pictures, evaluation: Evaluation) -> dict[str, list[Figur
 
 def _rules(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The operating points from strict to loose: counts, what they say in a sentence, and the command for it."""
-    if (table := OperatingPoints.of(metrics)) is None:
+    if (table := OperatingPoints.read(metrics)) is None:
         return []
     return [
         {
@@ -233,7 +233,7 @@ def _corrected(table: Items) -> pd.DataFrame:
     return rows
 
 
-def _of_predictions(duplicates: pd.DataFrame, evaluation: Evaluation) -> list[Any]:
+def _duplicate_rows(duplicates: pd.DataFrame, evaluation: Evaluation) -> list[Any]:
     rows = evaluation.predictions.iloc[duplicates["row"].to_numpy(int)]
     named = duplicates.assign(path=rows["path"].to_numpy(), split=rows["split"].to_numpy())
     return named.drop(columns="row").to_dict("records")
@@ -274,7 +274,7 @@ def label_counts(table: Items) -> list[dict[str, Any]]:
     """Files with each label in each split, and those without a label."""
     counts: Counter[tuple[str, str]] = Counter()
     for label, split in zip(table.frame["label"], table.frame["split"], strict=True):
-        counts.update((name, split) for name in names_of(label) or ["no label"])
+        counts.update((name, split) for name in parse_names(label) or ["no label"])
     splits = [str(name) for name in table.frame["split"].unique()]
     return [
         {"label": name, **{split: counts[name, split] for split in splits}}

@@ -48,9 +48,9 @@ def verdict(
         return Verdict("amber", "No file of a known class could be judged.")
     rows = {str(row["what"]): row for row in checks}
     if "accuracy of accepted" in rows:
-        found = _of_checks(rows, problems, copies)
+        found = _judge_checks(rows, problems, copies)
     else:
-        found = _of_run(figures, problems)
+        found = _judge_run(figures, problems)
     if (looser := looser_rule(figures)) is None:
         return found
     adjust = installed_commands("python -m learners.adjust")
@@ -81,7 +81,7 @@ def label_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdic
     return noticed(f"{message}.", problems)
 
 
-def _of_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
+def _judge_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
     name = figures["headline"]["split"]
     counts, accuracy = counts_of(figures["metrics"], name), figures["splits"][name]["accuracy"]
     named = f"{counts.named_right} of {counts.files} right ({percent(accuracy['value'])})"
@@ -119,7 +119,7 @@ def noticed(message: str, problems: Sequence[str]) -> Verdict:
     return Verdict("amber", f"{message} Use it with care: see the notices below.")
 
 
-def _of_checks(
+def _judge_checks(
     rows: Mapping[str, Mapping[str, Any]], problems: Sequence[str], copies: int
 ) -> Verdict:
     accepted, coverage = rows["accuracy of accepted"], rows.get("accepted", {})

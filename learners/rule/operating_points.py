@@ -57,7 +57,7 @@ class OperatingPoint:
         """The limits in percent; "" without answers."""
         return f"{100 * self.low:.0f} to {100 * self.high:.0f} %" if self.answered else ""
 
-    def of_rule(self, rule: Rule) -> Rule:
+    def apply_to(self, rule: Rule) -> Rule:
         """The model's ``rule`` with these overrides."""
         return rule.but(**self.overrides)
 
@@ -85,7 +85,7 @@ class OperatingPoints:
             )
 
     @classmethod
-    def of(cls, metrics: Mapping[str, Any]) -> OperatingPoints | None:
+    def read(cls, metrics: Mapping[str, Any]) -> OperatingPoints | None:
         """Those in the metrics of a model, checked, as the folder may come from anyone; None without any."""
         stored = metrics.get("operating_points")
         return None if stored is None else read_as(cls, stored, "metrics.operating_points")

@@ -43,7 +43,7 @@ class Reason(str):
         return reason
 
     @classmethod
-    def of(cls, text: str) -> Reason:
+    def parse(cls, text: str) -> Reason:
         """The reason with this text; raises ValueError if none has it."""
         why, _, detail = text.partition(": ")
         return cls(Why(why), detail)

@@ -30,17 +30,16 @@ from datasets.items.splits import split_units, stratified_folds
 from datasets.kinds.base import KINDS
 from datasets.spectrograms.windows import cut_windows, render_rows
 from learners.backbones.building import build, native_size
-from learners.backbones.hub import mel_of
+from learners.backbones.hub import read_mel
 from learners.backbones.spec import NetworkSpec
 from learners.cli.settings import SOUND_BACKBONE, Settings
 from learners.evaluation.calibration_metrics import fraction
 from learners.files.jsonable import jsonable
 from learners.files.names import last_part
-from learners.inference.embedding import features_of
+from learners.inference.embedding import extract_features
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.runs.folder import BACKBONES
-from learners.runs.resize import resize_of
 from learners.training.members import explain_errors
 from learners.training.probe import fit_probe
 
@@ -96,8 +95,8 @@ class BackboneSelection:
 
 def select_backbone(
     folder: Path, table: Items, settings: Settings, device: str
-) -> tuple[Settings, BackboneSelection | None]:
-    """Return the settings with the chosen backbone, and the selection; a resumed run keeps its backbone.
+) -> BackboneSelection | None:
+    """The backbone that ``--backbone auto`` chooses; a resumed run keeps its backbone. None if the user named one.
 
     Raises
     ------
@@ -107,10 +106,10 @@ def select_backbone(
     selection = _read(record) if record.is_file() else None
     if selection is None or backbone not in (selection.requested, selection.chosen):
         if not settings.network.candidates:
-            return settings, None
+            return None
         selection = choose(table, settings, device)
         write_beside(record, f"{json.dumps(jsonable(asdict(selection)), indent=1)}\n".encode())
-    return settings.but(backbone=selection.chosen), selection
+    return selection
 
 
 def choose(table: Items, settings: Settings, device: str) -> BackboneSelection:
@@ -207,7 +206,7 @@ def _pictures(
     ------
     SecondhandError : a backbone of sound for other files.
     """
-    mel = mel_of(name)
+    mel = read_mel(name)
     if mel and not KINDS[table.kind].mel:
         raise SecondhandError(
             f"--backbone {name}: it is trained on sound, and these are {table.kind} files. Leave it out."
@@ -236,10 +235,11 @@ def _evaluate_candidate(
     pictures, items = _pictures(name, rows, table, settings)
     size = settings.network.size or native_size(name)
     network, spec, preprocessing = build(NetworkSpec(name, len(table.classes), size, head="linear"))
-    preprocessing = replace(preprocessing, resize=resize_of(table, settings.network.resize))
+    assert settings.network.resize is not None
+    preprocessing = replace(preprocessing, resize=settings.network.resize)
     predictor = Predictor(Bundle(network.eval(), spec, table.classes, preprocessing), device=device)
     try:
-        features, _ = features_of(predictor, pictures)  # NaN where a picture cannot be read
+        features, _ = extract_features(predictor, pictures)  # NaN where a picture cannot be read
         good = ~np.isnan(features).any(axis=1)
         if not good.any():
             raise SecondhandError("none of the training files can be read")

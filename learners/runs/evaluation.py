@@ -21,12 +21,12 @@ from datasets.core.files import folder_beside
 from datasets.core.scanning import UNLISTED
 from datasets.items.checks import drop_contradictions, drop_copies
 from datasets.items.items import Items
-from datasets.items.labels import MULTI, UNKNOWN, names_of
+from datasets.items.labels import MULTI, UNKNOWN, parse_names
 from datasets.items.table import load_table, load_unknown, load_unlabelled, summary
 from datasets.kinds.base import kind_of
 from datasets.sources.base import ReadOptions
-from learners.cli.result import confusions_of
-from learners.cli.settings import EvaluateSettings
+from learners.cli.commands import EvaluateSettings
+from learners.cli.result import find_confusions
 from learners.evaluation.domain_shift import expected_accuracy, prediction_figures
 from learners.evaluation.figures import score_items
 from learners.evaluation.held_out import Evaluation, predict_held_out
@@ -39,7 +39,7 @@ from learners.model.bundle import Bundle
 from learners.model.hub import load_model
 from learners.report.report import write_estimate, write_report
 from learners.runs.folder import write_csv
-from learners.tasks.choose import task_of
+from learners.tasks.choose import find_task
 from learners.tasks.single import copied
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
         spaces, there are no files, or ``out`` exists.
     """
     bundle = load_for_evaluation(settings)
-    task = task_of(bundle)
+    task = find_task(bundle)
     table, lines = items_of(bundle, settings)
     predictor = Predictor(bundle, device=settings.device, lookup=table.lookup)
     evaluation = predict_held_out(predictor, table, settings.bs, workers=settings.workers)
@@ -106,7 +106,7 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
             checks=evaluation.lines,
             command=command,
         )
-    confusions = confusions_of(evaluation.predictions, evaluation.metrics)
+    confusions = find_confusions(evaluation.predictions, evaluation.metrics)
     notes = lines + evaluation.notes
     bad = unusable(table)
     return EvaluationResult(Path(settings.out), bundle.metrics, notes, bad, confusions)
@@ -242,7 +242,7 @@ def items_of(
             f"{error}; or, if the files have no labels, add --no-labels"
         ) from None
     if each_label:
-        labels = table.frame["label"].map(names_of)
+        labels = table.frame["label"].map(parse_names)
         table.frame = (
             table.frame.assign(label=labels)
             .explode("label", ignore_index=True)

@@ -2,42 +2,38 @@
 
 The run folder: ``config.yaml`` (the resolved settings), ``items.csv`` and ``rejected.csv``,
 ``history.csv``, ``checkpoint/``, ``model/`` (the bundle), ``predictions.csv``,
-``report/index.html``, ``log.txt``.
+``report/index.html``, ``status.json``, ``log.txt``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from datasets.core.files import write_beside
 from learners import distributed
+from learners.cli.result import Result
 from learners.cli.settings import Settings
 from learners.machine import keep_thread_count
 from learners.runs.folder import FINISHED, shared_folder
 from learners.runs.run import Run, prepare
-
-if TYPE_CHECKING:
-    from learners.evaluation.held_out import Evaluation
+from learners.runs.status import status_file
 
 
 def launch(
     settings: Settings,
-    typed: Mapping[str, Any] | None = None,
     *,
     command: str = "",
     log_to: Callable[[Path], object] = lambda file: None,
-    announce: Callable[[Run, Evaluation], None] = lambda run, evaluation: None,
+    announce: Callable[[Run, Result], None] = lambda run, result: None,
 ) -> Run:
     """Fine-tune a model: read the items, train, calibrate, predict the test items, report, write ONNX.
 
     Parameters
     ----------
-    typed, command : as in `prepare`.
+    settings, command : as in `prepare`.
     log_to : called with the run's log file.
-    announce : called as soon as model and report are ready, with the run and its evaluation by the validation,
-        calibration and test files.
+    announce : called as soon as model and report are ready, with the run and its result.
 
     Raises
     ------
@@ -46,18 +42,21 @@ def launch(
     """
     with distributed.process_group(settings.speed.device), shared_folder(settings) as folder:
         log_to(folder / "log.txt")
-        prepared = prepare(folder, settings, typed, command)
-        from learners.runs import stages
+        with status_file(folder) as status:
+            prepared = prepare(folder, settings, command)
+            from learners.runs import stages
 
-        with keep_thread_count(prepared.settings.speed.threads):
-            run = stages.train(prepared)
-            if not distributed.is_first():
-                return run
-            run = stages.calibrate(run)
-            evaluation = stages.predict(run)
-            stages.report(run, evaluation)
-            announce(run, evaluation)
-            stages.write_onnx(run)
+            with keep_thread_count(prepared.settings.speed.threads):
+                run = stages.train(prepared)
+                if not distributed.is_first():
+                    return run
+                run = stages.calibrate(run)
+                evaluation = stages.predict(run)
+                stages.report(run, evaluation)
+                result = stages.result(run, evaluation)
+                status.end(result)
+                announce(run, result)
+                stages.write_onnx(run)
         if not run.interrupted:
             write_beside(folder / FINISHED, b"{}")
     return run

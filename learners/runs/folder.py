@@ -21,19 +21,20 @@ import pandas as pd
 
 from datasets.core.cells import csv_bytes, csv_text, write_rows
 from datasets.core.errors import SecondhandError
-from datasets.core.file_state import FILE_STATES, FileState, states_of
+from datasets.core.file_state import FILE_STATES, FileState, read_states
 from datasets.core.files import write_beside
 from datasets.core.options import flag
 from datasets.core.program import installed_commands
 from datasets.items.items import Items
 from learners import distributed
 from learners.cli.console import command_line
-from learners.cli.flags import dump, given_settings, parse
+from learners.cli.flags import dump, parse
 from learners.cli.settings import FREE, Settings
 from learners.files.lock import LOCK, locked
 from learners.files.names import shared_provenance
 from learners.inference.predictions import cell
 from learners.machine import software_and_hardware
+from learners.runs.status import STATUS
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ BACKBONES = "backbones.json"
 EARLY = {
     LOCK,
     "log.txt",
+    STATUS,
     "items.csv",
     "background.csv",
     "rejected.csv",
@@ -65,7 +67,7 @@ def run_folder(settings: Settings) -> Iterator[Path]:
     SecondhandError : the folder exists without ``--overwrite``, is not a run, or is used by another
         process.
     """
-    folder = settings.run.out or _folder_of(settings)
+    folder = settings.run.out or _new_folder(settings)
     old = folder.with_name(f".{folder.name}.old")
     resuming = settings.run.resume is not None
     if not resuming and folder.exists() and not (folder.is_dir() and is_empty(folder)):
@@ -164,7 +166,7 @@ def run_name(sources: Sequence[str]) -> str:
     return name or "run"
 
 
-def _folder_of(settings: Settings) -> Path:
+def _new_folder(settings: Settings) -> Path:
     """runs/NAME, after the data, for a run without ``--out``; with ``--overwrite`` also if it exists."""
     name = run_name(settings.data.sources)
     first = folder = Path.cwd() / "runs" / name
@@ -212,8 +214,8 @@ def write_csv(file: Path, rows: Any, fields: Sequence[str] = ()) -> None:
     write_beside(file, csv_bytes(text))
 
 
-def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settings:
-    """Settings of a run to resume, with the flags that may change.
+def read_run_settings(folder: Path, changes: Mapping[str, Any]) -> Settings:
+    """Settings of a run to resume, with ``changes`` that do not affect the result.
 
     Raises
     ------
@@ -229,13 +231,14 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settin
             f"--resume {folder} is not a run folder, or its run stopped before the training (it has no config.yaml). "
             "Repeat the command that started it"
         )
-    settings = parse(parser, ["--config", str(config)])
+    settings = parse(["--config", str(config)])
     earlier = settings.flat()
-    changes = {**given_settings(parser, argv)}
-    changes.pop("resume")
     changed = settings.but(**changes).whole().flat()
-    if changed["out"] == folder:
-        changes.pop("out", None)
+    changes = {
+        name: value
+        for name, value in changes.items()
+        if not (name == "resume" or (name == "out" and changed[name] == folder))
+    }
     forbidden = [name for name in changes if changed[name] != earlier[name] and name not in FREE]
     forbidden += [name for name in ("out", "overwrite") if changes.get(name)]
     if forbidden:
@@ -244,18 +247,17 @@ def settings_of(folder: Path, parser: Any, argv: Sequence[str] | None) -> Settin
             f"--resume {folder} cannot be combined with {flags}, which would change the run. Leave these flags out, or "
             f"start another run: --config {config} --out OTHER {flags} …"
         )
-    changes |= {"out": folder, "overwrite": False, "resume": folder}
-    return settings.but(**changes)
+    return settings.but(**{**changes, "out": folder, "overwrite": False, "resume": folder})
 
 
-def command_of(folder: Path) -> str:
+def read_command(folder: Path) -> str:
     """Command that started a run: the first line of its ``config.yaml``; "" if unknown."""
     first = (folder / "config.yaml").read_text(encoding="utf-8").partition("\n")[0]
     return first[2:] if first.startswith("# ") else ""
 
 
 def write_config(folder: Path, settings: Settings, command: str) -> None:
-    """Write ``config.yaml``, which `settings_of` and ``--config`` read."""
+    """Write ``config.yaml``, which `read_run_settings` and ``--config`` read."""
     if not distributed.is_first():
         return
     first = f"# {' '.join(command.split())}\n" if command else ""
@@ -300,11 +302,11 @@ def record_inputs(
     paths = dict.fromkeys(other_files)
     if opened:
         paths |= dict.fromkeys(path for t in tables.values() for path in t["path"])
-    files = {path: known_states.get(path) or FileState.of(path) for path in paths}
+    files = {path: known_states.get(path) or FileState.read(path) for path in paths}
     record = folder / FILE_STATES
     if has_progress(folder) and record.is_file() and all(file.is_file() for file in texts):
         same = all(file.read_text(encoding="utf-8") == text for file, text in texts.items())
-        _compare(folder, states_of(folder), files, same)
+        _compare(folder, read_states(folder), files, same)
         return
     record.parent.mkdir(exist_ok=True)
     for file, text in texts.items():

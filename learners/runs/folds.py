@@ -24,7 +24,7 @@ from datasets.core.cells import csv_text
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.part import PART_COLUMNS
-from datasets.items.describe import protocol_of
+from datasets.items.describe import describe_protocol
 from datasets.items.preparing import load_grouped
 from datasets.items.rehearsal import check_splits, folds_of
 from datasets.items.splits import fold_names
@@ -40,10 +40,12 @@ from learners.runs.folder import (
     empty_folder,
     has_progress,
     is_empty,
+    read_run_settings,
     run_name,
     write_config,
 )
-from learners.runs.warm_start import apply_warm_start
+from learners.runs.resolve import resolve
+from learners.runs.warm_start import inherited, start_from
 from learners.tasks.choose import check_task
 
 log = logging.getLogger(__name__)
@@ -84,8 +86,7 @@ class Folds:
 
 
 def cross_validate(
-    settings: Settings,
-    typed: Mapping[str, Any] | None = None,
+    asked: Settings,
     *,
     command: str = "",
     log_to: Callable[[Path], object] = lambda file: None,
@@ -96,7 +97,7 @@ def cross_validate(
 
     Parameters
     ----------
-    typed : as in `launch`.
+    asked : as in `prepare`.
     log_to : called with the log file of each part.
 
     Raises
@@ -104,15 +105,14 @@ def cross_validate(
     SecondhandError : the folds cannot be made, or the folder has finished folds with other settings or
         data.
     """
-    settings, origin = apply_warm_start(settings, typed, network=False)
+    asked, origin = start_from(asked, network=False)
+    settings = resolve(asked, inherited(asked, origin))
     check_task(settings, origin)
     items, protocol = _plan(settings)
     names = fold_names(items["fold"][items["fold"].ne("")])
     folder = settings.run.out or Path.cwd() / "runs" / f"{run_name(settings.data.sources)}-cv"
     fold_folders = {name: folder / f"fold-{safe}" for name, safe in _file_names(names).items()}
-    runs = {
-        name: settings.but(fold=name, out=fold_folders[name], overwrite=False) for name in names
-    }
+    runs = {name: asked.but(fold=name, out=fold_folders[name], overwrite=False) for name in names}
     folds = Folds(folder, runs, protocol)
     _check_place(folder, overwrite=settings.run.overwrite)
     folder.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def cross_validate(
         try:
             for name in folds.runs:
                 log_to(folder / "log.txt")
-                _train(folds, name, typed, command, log_to)
+                _train(folds, name, command, log_to)
         except KeyboardInterrupt:
             finished = ", ".join(folds.done) or "none"
             log.warning(
@@ -142,7 +142,6 @@ def cross_validate(
 def _train(
     folds: Folds,
     name: str,
-    typed: Mapping[str, Any] | None,
     command: str,
     log_to: Callable[[Path], object],
 ) -> None:
@@ -158,10 +157,11 @@ def _train(
     log.info("Fold %s, %d of %d", name, list(folds.runs).index(name) + 1, len(folds.runs))
     settings, fold_folder = folds.runs[name], folds.place(name)
     if has_progress(fold_folder):
-        settings = settings.but(resume=fold_folder)
+        given = settings.given()
+        settings = read_run_settings(fold_folder, {n: given[n] for n in FREE if n in given})
     else:
         shutil.rmtree(fold_folder, ignore_errors=True)
-    run = launch(settings, typed, command=command, log_to=log_to)
+    run = launch(settings, command=command, log_to=log_to)
     if run.interrupted:
         raise KeyboardInterrupt
     folds.done[name] = _figures(fold_folder, run.bundle.metrics)
@@ -202,7 +202,7 @@ def _plan(settings: Settings) -> tuple[pd.DataFrame, str]:
     frame["fold"] = folds_of(frame, data, seed)
     check_splits(frame, data, seed)
     items = frame[["path", "label", "group", "fold", *PART_COLUMNS]]
-    return items, protocol_of(table, frame, data)
+    return items, describe_protocol(table, frame, data)
 
 
 def _file_names(names: Sequence[str]) -> dict[str, str]:

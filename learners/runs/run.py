@@ -1,4 +1,4 @@
-"""Prepares a run: resolves its settings, reads, splits and renders its files, and builds its network.
+"""Prepares a run: its settings, its files read, split and rendered, and its network.
 
 torch takes seconds to import. It is imported after the files are read, so that errors in the data appear early.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -25,16 +26,16 @@ from datasets.items.settings import DataSettings, SignalSettings
 from datasets.kinds.base import KINDS, spectrogram_from_dict
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners import distributed
-from learners.backbones.hub import mel_of
+from learners.backbones.hub import read_mel
 from learners.cli.settings import Settings
 from learners.inference.engine import pick_device
-from learners.machine import keep_thread_count
+from learners.machine import check_precision, keep_thread_count
 from learners.model.bundle import WEIGHTS, Bundle
 from learners.model.tta import TTAView, tta_views_for
-from learners.runs.embedded import settings_for_embeddings
-from learners.runs.folder import BACKBONES, command_of, record_inputs, write_config, write_csv
-from learners.runs.resize import resize_of
-from learners.runs.warm_start import apply_warm_start
+from learners.runs.folder import BACKBONES, read_command, record_inputs, write_config, write_csv
+from learners.runs.resize import LOST, lost_by_crop
+from learners.runs.resolve import Machine, resolve
+from learners.runs.warm_start import inherited, start_from
 from learners.tasks.base import Task
 from learners.tasks.choose import check_task, choose_task
 
@@ -128,18 +129,14 @@ class Run(Prepared):
         return self.predictor.bundle
 
 
-def prepare(
-    folder: Path, settings: Settings, typed: Mapping[str, Any] | None = None, command: str = ""
-) -> Prepared:
+def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     """Resolve the settings, read, split and render the files, and build the network of a run.
 
-    Writes ``items.csv``, ``rejected.csv`` and ``config.yaml``. Settings come from defaults < preset < file < flags, or
-    with ``--resume`` from the run. The model of ``--from`` overrides them. The data and the machine determine the
-    settings that are still open.
+    Writes ``items.csv``, ``rejected.csv`` and ``config.yaml``.
 
     Parameters
     ----------
-    typed : settings that the user chose, by name. Default: those that differ from their default values.
+    asked : settings with those that the user chose, see `learners.runs.resolve.resolve`.
     command : command line of the run.
 
     Raises
@@ -147,54 +144,55 @@ def prepare(
     SecondhandError : a setting or the data make the run impossible.
     """
     start_time = time.monotonic()
-    if settings.run.resume is not None:
-        command = command_of(folder) or command
-    settings, origin = apply_warm_start(settings, typed)
-    settings.check()
-    check_task(settings, origin)
-    distributed.check_batch(settings.train.bs)
-    device = pick_device(distributed.device(settings.speed.device), train=True)
-    if settings.speed.precision == "fp16" or device == "mps":
-        from learners.training.speed import check_precision
-
-        check_precision(settings.speed.precision, device)
+    if asked.run.resume is not None:
+        command = read_command(folder) or command
+    asked, origin = start_from(asked)
+    handed_on = {} if asked.run.resume is not None else inherited(asked, origin)
+    known = partial(resolve, asked, handed_on)
+    first = known()
+    first.check()
+    check_task(first, origin)
+    distributed.check_batch(first.train.bs)
+    device = pick_device(distributed.device(first.speed.device), train=True)
+    check_precision(first.speed.precision, device)
+    if handed_on and "epochs" not in asked.chosen and not first.train.epochs:
+        log.info("Warm start: only the head is trained. To train the body as well: --epochs 2")
     spectrogram = None
     if origin is not None and origin.spectrogram is not None:
         spectrogram = spectrogram_from_dict(origin.spectrogram)
-    data, signal, seed = settings.data, settings.signal, settings.train.seed
-    with keep_thread_count(settings.speed.threads), progress.step("Reading the files"):
+    data, signal, seed = first.data, first.signal, first.train.seed
+    with keep_thread_count(first.speed.threads), progress.step("Reading the files"):
         table = distributed.first_process_value(lambda: read_items(data, signal, seed))
-    kind, selection = table.kind, None
-    if not KINDS[kind].opened:
-        settings = settings_for_embeddings(settings, typed, table.lookup)
-    elif origin is None:
-        settings = settings.but(resize=resize_of(table, settings.network.resize))
-        comparable = not data.multi_label and not signal.of(kind)
-        settings = replace(settings, network=settings.network.of(kind, comparable=comparable))
-        if settings.network.candidates or (folder / BACKBONES).is_file():
-            settings, selection = distributed.first_process_value(
-                lambda: _select_backbone(folder, table, settings, device)
-            )
-    trained_on = mel_of(settings.network.backbone) if spectrogram is None else {}
-    with keep_thread_count(settings.speed.threads):
+    if origin is None and asked.network.resize is None and (lost := lost_by_crop(table)) >= LOST:
+        log.info(
+            "The network sees the centre square of each photo; %.0f %% of the typical photo lies outside. If subjects "
+            "may be there, compare with --resize squash",
+            100 * lost,
+        )
+    selection = _select_backbone(folder, table, known(table), device)
+    backbone = None if selection is None else selection.chosen
+    to_build = known(table, backbone)
+    trained_on = read_mel(to_build.network.backbone) if spectrogram is None else {}
+    with keep_thread_count(first.speed.threads):
         items = distributed.first_process_value(
             lambda: load_items(table, data, signal, seed, folder, trained_on, spectrogram)
         )
     if selection is not None:
         log.info("Backbone: %s", selection.summary)
-    task = choose_task(settings, items.table, origin)
-    settings = replace(settings, train=settings.train.of(kind, fits=settings.network.fits))
+    task = choose_task(to_build, items.table, origin)
 
     with progress.step("Loading PyTorch"):
+        import torch
         from fastai.torch_core import set_seed
 
         from learners.training.members import build_network, decoded_pictures
-        from learners.training.speed import resolve_speed
+        from learners.training.speed import usual_precision
 
-    with keep_thread_count(settings.speed.threads):
+    with keep_thread_count(first.speed.threads):
         set_seed(seed, reproducible=True)
-        network, spec, preprocessing = build_network(folder, items, settings, task, origin)
-        settings = replace(settings, speed=resolve_speed(settings.speed, network, device))
+        network, spec, preprocessing = build_network(folder, items, to_build, task, origin)
+        machine = Machine(usual_precision(device, network), torch.get_num_threads())
+    settings = known(table, backbone, machine)
     write_config(folder, settings, command)
     return Prepared(
         folder, settings, command, device, task, items, network, spec, preprocessing,
@@ -204,13 +202,17 @@ def prepare(
 
 def _select_backbone(
     folder: Path, table: Items, settings: Settings, device: str
-) -> tuple[Settings, BackboneSelection | None]:
-    """`select_backbone`, which imports torch, so only where backbones are compared."""
+) -> BackboneSelection | None:
+    """`select_backbone`, which imports torch, so only where backbones are or were compared."""
+    if not settings.network.candidates and not (folder / BACKBONES).is_file():
+        return None
     with progress.step("Loading PyTorch"):
         from learners.runs.backbone_selection import select_backbone
 
     with keep_thread_count(settings.speed.threads):
-        return select_backbone(folder, table, settings, device)
+        return distributed.first_process_value(
+            lambda: select_backbone(folder, table, settings, device)
+        )
 
 
 def load_items(

@@ -12,12 +12,13 @@ from torch import nn
 from datasets.core import progress
 from datasets.core.errors import Rejected
 from datasets.core.part import PART_COLUMNS
-from datasets.items.labels import UNKNOWN
+from datasets.items.labels import UNKNOWN, parse_names
 from datasets.items.rehearsal import earlier_items, is_rehearsed
-from datasets.items.table import items_of_run
+from datasets.items.table import read_items
 from learners import distributed
 from learners.backbones.building import drop_background_row
 from learners.backbones.spec import NetworkSpec
+from learners.cli.result import Result, find_confusions
 from learners.evaluation.before_after import compare, maybe_of_new_class
 from learners.evaluation.held_out import (
     Evaluation,
@@ -157,7 +158,7 @@ def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) ->
     table, items = run.items.table, earlier_items(run.settings.data)
     if items is None:
         return evaluation
-    earlier = items_of_run(items)
+    earlier = read_items(items)
     ood = set(earlier["path"][earlier["label"].eq(UNKNOWN)])
     new = sorted(set(run.bundle.classes) - set(origin.classes))
     predictions = evaluation.predictions
@@ -197,6 +198,22 @@ def report(run: Run, evaluation: Evaluation) -> None:
             history=run.folder / "history.csv",
             notices=evaluation.lines,
         )
+
+
+def result(run: Run, evaluation: Evaluation) -> Result:
+    """The result of a run, as values."""
+    table, metrics = run.items.table, run.bundle.metrics
+    calibrating = table.frame.loc[table.frame["split"].eq("calibration"), "label"]
+    present = {name for label in calibrating for name in parse_names(label)}
+    return Result(
+        metrics=metrics,
+        confusions=tuple(find_confusions(evaluation.predictions, metrics)),
+        protocol=table.protocol,
+        groups=table.groups,
+        notices=tuple(evaluation.lines),
+        files=len(table.frame),
+        uncalibrated=tuple(name for name in table.classes if name not in present),
+    )
 
 
 def write_onnx(run: Run) -> None:

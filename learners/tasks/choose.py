@@ -8,7 +8,7 @@ from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
 from learners.rule.tree import TreeRule
 from learners.tasks.multi_label import UNSUPPORTED, MultiLabel
-from learners.tasks.single import SingleLabel, tree_of
+from learners.tasks.single import SingleLabel, resolve_tree
 
 if TYPE_CHECKING:
     from datasets.items.items import Items
@@ -40,7 +40,7 @@ def choose_task(settings: Settings, items: Items, origin: Bundle | None = None) 
     SecondhandError : the items do not suit the task.
     """
     if not settings.data.multi_label:
-        return SingleLabel(tree_of(settings.data, items.classes, origin))
+        return SingleLabel(resolve_tree(settings.data, items.classes, origin))
     if settings.train.mixup and not KINDS[items.kind].recordings:
         raise SecondhandError(
             f"--mixup in a multi-label training supports only sounds, but the data are of kind {items.kind}. Leave it out"
@@ -48,7 +48,7 @@ def choose_task(settings: Settings, items: Items, origin: Bundle | None = None) 
     return MultiLabel()
 
 
-def task_of(model: Bundle) -> Task:
+def find_task(model: Bundle) -> Task:
     """The task that a model was trained for."""
     rule = model.rule
     if not rule.exclusive:

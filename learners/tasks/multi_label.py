@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datasets.items.labels import targets_of
+from datasets.items.labels import encode_targets
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Measured
 from learners.evaluation.label_figures import all_label_figures, score_labels
@@ -60,7 +60,7 @@ class MultiLabel:
     def fit_rule(
         self, measured: Measured, classes: Sequence[str], settings: ConfidenceSettings
     ) -> AnyRule:
-        targets = np.array([targets_of(label, classes) for label in measured.truths])
+        targets = np.array([encode_targets(label, classes) for label in measured.truths])
         return fit_label_rule(
             measured.items,
             targets.reshape(measured.items.logits.shape),

@@ -74,18 +74,16 @@ class SingleLabel:
             paths=measured.paths,
             background=measured.background,
         )
-        if measured.photos:
-            events = fit_event_threshold(
-                rule,
-                classes,
-                calibration,
-                measured.truths,
-                measured.paths,
-                settings,
-                measured.clock,
-            )
-            rule = replace(rule, events=events)
-        return with_tree(rule, self.tree)
+        events = fit_event_threshold(
+            rule,
+            classes,
+            calibration,
+            measured.truths,
+            measured.paths,
+            settings,
+            measured.table,
+        )
+        return with_tree(replace(rule, events=events), self.tree)
 
     def measure(
         self, evaluation: Evaluation, model: Bundle, *, elsewhere: bool = False
@@ -135,7 +133,7 @@ def _checked(measured: Evaluation, model: Bundle) -> Evaluation:
     )
 
 
-def tree_of(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -> Tree | None:
+def resolve_tree(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -> Tree | None:
     """The tree of ``--classes-table``, else that of the warm start.
 
     Raises

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.upstream import untangled_buffers
-from datasets.loaders.seeded import seed_of
+from datasets.loaders.seeded import derive_seed
 from learners.backbones.building import batch_norms
 from learners.training.records import EPOCH, Epoch, Records
 
@@ -245,7 +245,7 @@ class Seeds(Callback):
         self.seen = False
         if self.searching:
             return
-        seed = seed_of(self.seed, phase_of(self.learn), self.epoch)
+        seed = derive_seed(self.seed, phase_of(self.learn), self.epoch)
         set_seed(seed)
         self.dls.train.begin(seed)
 
@@ -325,12 +325,14 @@ class ShowProgress(Callback):
 
     def before_epoch(self) -> None:
         self.opened.close()
-        title = f"{EPOCH[phase_of(self.learn)]} {self.epoch + 1} of {self.n_epoch}"
-        if hasattr(self.learn, "lr_finder"):
-            title = "Finding the learning rate"
         total = len(self.dls.train) + len(self.dls.valid)
+        if hasattr(self.learn, "lr_finder"):
+            step = progress.step("Finding the learning rate", total, "batches")
+        else:
+            turn = (self.epoch + 1, self.n_epoch)
+            step = progress.step(EPOCH[phase_of(self.learn)], total, "batches", turn)
         self.done = 0
-        self.advance = self.opened.enter_context(progress.step(title, total, "batches"))
+        self.advance = self.opened.enter_context(step)
 
     def after_batch(self) -> None:
         self.done += 1

@@ -129,7 +129,7 @@ def fine_tune(
 
     Parameters
     ----------
-    settings : resolved settings, see `TrainSettings.of`.
+    settings : resolved settings, see `TrainSettings.resolved`.
     objective : the objective given to `make_learner`.
     groups : group number of each training item; cross-validation of the head keeps groups together.
     warm_start : the head is already trained, so its fit starts from its weights.

@@ -17,7 +17,7 @@ from fastai.torch_core import set_seed
 from torch import Tensor
 
 from datasets.core.errors import SecondhandError
-from datasets.loaders.seeded import seed_of
+from datasets.loaders.seeded import derive_seed
 from learners import distributed
 
 
@@ -75,7 +75,7 @@ class MeanGradients(Callback):
 
     def before_train(self) -> None:
         if rank := distributed.rank():  # dropout differs; the order of the items must not
-            set_seed(seed_of(torch.initial_seed(), rank))
+            set_seed(derive_seed(torch.initial_seed(), rank))
 
     def after_backward(self) -> None:
         gradients = [p.grad for p in self.learn.model.parameters() if p.grad is not None]

@@ -1,4 +1,4 @@
-"""Resolves the speed settings that the user left open, by fixed rules and without timing anything.
+"""What the speed settings are where the user left them open, by fixed rules and without timing anything.
 
 With timings, the same command could train with another precision on a busy machine, and give other weights.
 """
@@ -8,14 +8,12 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from datasets.core import processes
-from datasets.core.errors import SecondhandError
 from learners.machine import SpeedSettings
 
 log = logging.getLogger(__name__)
@@ -24,22 +22,6 @@ SHARED = Path(
     "/dev/shm"
 )  # through which workers pass their batches; 64 MiB in a container unless asked for more
 AHEAD = 3  # batches of each worker: two that wait, torch's default, and one at work
-
-
-def resolve_speed(speed: SpeedSettings, network: nn.Module, device: str) -> SpeedSettings:
-    """Settings with precision and threads resolved; values that the user chose are unchanged.
-
-    ``workers`` stays open: it depends on the free disk space and does not affect results.
-
-    Parameters
-    ----------
-    network : its kind of convolutions decides the precision (`resolve_precision`).
-    """
-    return replace(
-        speed,
-        precision=resolve_precision(speed.precision, device, network),  # type: ignore[arg-type]
-        threads=torch.get_num_threads() if speed.threads is None else speed.threads,
-    )
 
 
 def workers_for(speed: SpeedSettings, device: str, *, decoded: bool, batch: int = 0) -> int:
@@ -65,10 +47,8 @@ def workers_for(speed: SpeedSettings, device: str, *, decoded: bool, batch: int 
     return workers
 
 
-def resolve_precision(precision: str, device: str, network: nn.Module) -> str:
-    """Precision of training steps: fp32, fp16 or bf16.
-
-    "auto" depends on the hardware and the kind of network:
+def usual_precision(device: str, network: nn.Module) -> str:
+    """Precision of training steps, fp32, fp16 or bf16, by the hardware and the kind of network:
 
     ===============  =============================  ======================
     hardware         dense convolutions, attention  depthwise convolutions
@@ -80,33 +60,15 @@ def resolve_precision(precision: str, device: str, network: nn.Module) -> str:
     an Apple GPU     fp32                           fp32
     ===============  =============================  ======================
 
-    Depthwise convolutions cannot use AMX's matrix units, and CPUs without them emulate bf16.
-
-    Raises
-    ------
-    SecondhandError : fp16 on a CPU (slow and unstable), or fp16 or bf16 on an Apple GPU (untested).
+    Depthwise convolutions cannot use AMX's matrix units, and CPUs without them emulate bf16. Apple GPUs are not tested
+    with half precision.
     """
-    check_precision(precision, device)
-    if precision != "auto":
-        return precision
     if device.startswith("cuda"):
         return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
     if device == "mps":
         return "fp32"
     matrix_units = torch.cpu.get_capabilities().get("amx_tile", False)
     return "bf16" if matrix_units and not _has_depthwise(network) else "fp32"
-
-
-def check_precision(precision: str, device: str) -> None:
-    """Raise SecondhandError for fp16 on a CPU, and for fp16 or bf16 on an Apple GPU."""
-    if device == "mps" and precision in ("fp16", "bf16"):
-        raise SecondhandError(
-            f"--precision {precision} is not supported on Apple GPUs, which train in fp32. Use --precision auto"
-        )
-    if precision == "fp16" and not device.startswith("cuda"):
-        raise SecondhandError(
-            f"--precision fp16 needs a CUDA GPU, and the device is {device}. Use bf16, fp32 or auto"
-        )
 
 
 def describe_speed(speed: SpeedSettings, workers: int) -> str:

@@ -219,7 +219,7 @@ def test_the_slider_over_rules(browser, tmp_path):
 
     files = sorted(write_pictures(tmp_path / "data", per_class=24).glob("*/*.jpg"))[::2]
     bundle = with_points(files, np.array([file.parent.name for file in files]))
-    table = OperatingPoints.of(bundle.metrics)
+    table = OperatingPoints.read(bundle.metrics)
     served = Served("points", Predictor(bundle))
     refused = next(a for a in served.predictor.predict(files) if a.reason == "unusual")
     with serve({"points": served}) as url:

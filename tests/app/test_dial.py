@@ -7,7 +7,7 @@ import csv
 import numpy as np
 import pytest
 
-from app.dial import PointsDial, ThresholdDial, dial_of
+from app.dial import PointsDial, ThresholdDial, make_dial
 from app.feedback import Feedback
 from app.interface import build_page
 from app.rules import PageRule
@@ -44,13 +44,13 @@ def site(tmp_path_factory: pytest.TempPathFactory):
 @pytest.mark.parametrize("name", ["points", "tree"])
 def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
     site, files, truths = site
-    dial = dial_of(site, name)
+    dial = make_dial(site, name)
     assert isinstance(dial, PointsDial)
     predictor = site.models[name].predictor
     paths, *outputs = predictor.outputs(map(str, files))
     sources = [Part(path) for path in paths]
     answers = predictor.decide(sources, *outputs)
-    table = OperatingPoints.of(predictor.bundle.metrics)
+    table = OperatingPoints.read(predictor.bundle.metrics)
     counts = set()
     for number, point in enumerate(table.points, start=1):
         decisions = [dial.rule(number).judge(answer) for answer in answers]
@@ -73,7 +73,7 @@ def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
 
 def test_the_dial_rests_at_the_models_rule(site) -> None:
     site, *_ = site
-    dial = dial_of(site, "points")
+    dial = make_dial(site, "points")
     rule = PageRule(site.models["points"].predictor.rule, ("blue", "green", "red"))
     assert dial.rule(None).as_json() == rule.as_json()
     assert dial.rule(dial.start).as_json() == rule.as_json()
@@ -89,7 +89,7 @@ def test_a_correction_keeps_the_prediction_of_the_step_that_was_shown(site, tmp_
     site = Site(
         {"points": site.models["points"]}, site.uploads, LIMITS, Feedback(tmp_path / "kept")
     )
-    dial, predictor = dial_of(site, "points"), site.models["points"].predictor
+    dial, predictor = make_dial(site, "points"), site.models["points"].predictor
     loosest = dial.rule(dial.high)
     answers = predictor.predict(map(str, files))
     gained = next(a for a in answers if a.label == UNKNOWN != loosest.judge(a).label)
@@ -103,7 +103,7 @@ def test_a_correction_keeps_the_prediction_of_the_step_that_was_shown(site, tmp_
 
 def test_without_operating_points_the_dial_is_the_threshold(site) -> None:
     site, *_ = site
-    dial = dial_of(site, "plain")
+    dial = make_dial(site, "plain")
     assert isinstance(dial, ThresholdDial)
     assert dial.start == site.start("plain")
     assert dial.rule(0.5).as_json() == site.rule("plain", 0.5).as_json()

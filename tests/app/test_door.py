@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.server import SLOWEST, names_of, serve
+from app.server import SLOWEST, host_names, serve
 from app.serving import Limits, Served
 from learners.inference.predictor import Predictor
 from tests.app.sites import colours
@@ -112,8 +112,8 @@ def test_a_link_to_the_page_is_followed(page: str, picture: bytes) -> None:
 
 def test_other_machines_can_use_the_host_name() -> None:
     name = socket.gethostname().lower()
-    assert name in names_of("0.0.0.0")
-    assert names_of("127.0.0.1", ["Photos.Lab."]) == {"localhost", "127.0.0.1", "photos.lab"}
+    assert name in host_names("0.0.0.0")
+    assert host_names("127.0.0.1", ["Photos.Lab."]) == {"localhost", "127.0.0.1", "photos.lab"}
 
 
 def start_form(page: str, route: str = "/predict") -> socket.socket:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from app.pool import Alike, Labelling, Pool, keys_of, name_here, open_labelling
+from app.pool import Alike, Labelling, Pool, assign_keys, name_here, open_labelling
 from app.serving import Served
 from datasets.core.errors import SecondhandError
 from datasets.sources.table import read_rows
@@ -266,14 +266,14 @@ def test_errors_of_a_pool_contain_no_folder(
 
 
 def test_a_key_labels_the_class_of_its_name() -> None:
-    assert keys_of(["red", "blue"]) == {"1": "red", "2": "blue"}
-    assert keys_of([*"0123456789"]) == {key: key for key in "0123456789"}
-    assert keys_of(["7", "dog"]) == {"7": "7", "1": "dog"}
+    assert assign_keys(["red", "blue"]) == {"1": "red", "2": "blue"}
+    assert assign_keys([*"0123456789"]) == {key: key for key in "0123456789"}
+    assert assign_keys(["7", "dog"]) == {"7": "7", "1": "dog"}
 
 
 def test_the_tenth_and_further_classes_have_keys() -> None:
     classes = [f"class {n}" for n in range(1, 41)]
-    keys = keys_of(classes)
+    keys = assign_keys(classes)
     assert (keys["0"], keys["a"], keys["r"], keys["t"]) == tuple(
         f"class {n}" for n in (10, 11, 28, 29)
     )

@@ -93,7 +93,7 @@ def test_help_loads_nothing_heavy() -> None:
         "    sys.argv, output = [command, '--help'], io.StringIO()\n"
         "    try:\n"
         "        with contextlib.redirect_stdout(output):\n"
-        "            runpy.run_module(command, run_name='__main__')\n"
+        "            runpy.run_module(command, run_name='__main__', alter_sys=True)\n"
         "    except SystemExit as end:\n"
         "        assert not end.code\n"
         "    assert 'usage:' in output.getvalue(), command\n"

@@ -36,7 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_table_marks_the_rule_of_the_model(model: Path, capsys) -> None:
     assert main([str(model)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    table = OperatingPoints.of(load_bundle(model).metrics)
+    table = OperatingPoints.read(load_bundle(model).metrics)
     assert lines[0].startswith("Of 60 calibration files, and of 30 files of unknown classes")
     rows = [line.replace("(this model)", "").split("  ") for line in lines[3:-2]]
     assert [[cell.strip() for cell in row if cell.strip()][1:] for row in rows] == [
@@ -72,7 +72,7 @@ def test_a_copy_answers_by_the_new_rule(model: Path, tmp_path: Path, capsys) -> 
     assert copy.rule.decide(logits, features).reason == by_flag.reason
     assert by_flag.reason != origin.rule.decide(logits, features).reason
     assert copy.provenance["lineage"][-1]["model"] == "copied"
-    before, now = OperatingPoints.of(origin.metrics), OperatingPoints.of(copy.metrics)
+    before, now = OperatingPoints.read(origin.metrics), OperatingPoints.read(copy.metrics)
     assert now.own.rule == "--keep-known 0.95"
     assert f"It answered      {before.own.answered} of 60" in output
     assert f"Now it answers   {now.own.answered} of 60" in output
@@ -101,15 +101,14 @@ def test_a_copy_answers_by_the_new_rule(model: Path, tmp_path: Path, capsys) -> 
 
 def test_wrong_calls_write_nothing(model: Path, tmp_path: Path, capsys) -> None:
     out = ["--out", str(tmp_path / "out")]
-    with pytest.raises(SystemExit):
+    with pytest.raises(SecondhandError, match="--keep-known or --threshold"):
         main([str(model), *out])
-    assert "--keep-known or --threshold" in capsys.readouterr().err
     for flags, message in (
         (["--keep-known", "0.2", *out], r"--keep-known 0\.2: expected .* 0\.5 to 1"),
         (["--threshold", "2", *out], "threshold 2.0"),
         (["--threshold", "0.5", "--out", str(model)], "already exists"),
         (["--threshold", "0.5", "--out", str(model), "--overwrite"], "is the model itself"),
-        (["--threshold", "0.5", "--overwrite"], "--overwrite: there is no --out"),
+        (["--threshold", "0.5", "--overwrite"], "--overwrite without --out"),
     ):
         with pytest.raises(SecondhandError, match=message):
             main([str(model), *flags])

@@ -149,7 +149,7 @@ def test_wrong_tables_and_labels(world: Path, table: Path, tmp_path: Path) -> No
     with pytest.raises(SecondhandError, match="no column 'guess'"):
         main(["run/model", *labels])
     for words in (["run/model"], ["run/model", "pool", *labels]):
-        with pytest.raises(SystemExit):
+        with pytest.raises(SecondhandError, match="--labels"):
             main(words)
 
 

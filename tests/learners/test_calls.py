@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from datasets.core.errors import SecondhandError
-from learners.calls.base import CALLS, Call, call_of
-from learners.cli.settings import OutputSettings
+from learners.calls.base import CALLS, Call, find_call
+from learners.cli.commands import OutputSettings
 from learners.outputs.base import OUTPUTS
 
 
@@ -21,7 +21,7 @@ def settings(*paths: str, **given: Any) -> SimpleNamespace:
 
 def call(kind: str, *paths: str, **given: Any) -> Call:
     bundle: Any = SimpleNamespace(kind=kind, provenance={}, classes=["a"])
-    return call_of(settings(*paths, **given), bundle, OUTPUTS["csv"])
+    return find_call(settings(*paths, **given), bundle, OUTPUTS["csv"])
 
 
 def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model(tmp_path):

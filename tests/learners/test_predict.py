@@ -251,8 +251,8 @@ def test_a_score_is_a_column_on_request(model, folder, tmp_path, capsys):
 def test_what_makes_no_sense_is_a_wrong_call(model, folder):
     example = str(folder / "red/red_000.jpg")
     for command, words, message in (
-        (main, [str(folder), "--overwrite"], "--overwrite: there is no --out"),
-        (search, [example, str(folder), "--overwrite"], "--overwrite: there is no --out"),
+        (main, [str(folder), "--overwrite"], "--overwrite without --out"),
+        (search, [example, str(folder), "--overwrite"], "--overwrite without --out"),
     ):
         with pytest.raises(SecondhandError, match=message):
             command([model, *words])

@@ -14,7 +14,7 @@ from datasets import catalog
 from datasets.core.options import check_names, read_settings
 from datasets.items.settings import spectrogram_text
 from datasets.kinds import base
-from learners.cli.flags import PRESETS, make_parser, parse
+from learners.cli.flags import PRESETS, parse
 from learners.cli.settings import Settings
 
 FILES = sorted(PRESETS.glob("*.yaml"))
@@ -31,7 +31,7 @@ each = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
 def read(words: list[str]) -> Settings:
-    return parse(make_parser("learners.finetune", "words"), words)
+    return parse(words)
 
 
 def launch_lines(file: Path) -> list[list[str]]:
@@ -56,7 +56,7 @@ def test_its_values_arrive(file: Path) -> None:
 def test_its_recipe_is_built(file: Path) -> None:
     signal = read(["--preset", file.stem]).signal
     kind = KINDS[file.stem]
-    settings = signal.of(kind)
+    settings = signal.for_kind(kind)
     if kind == "picture":
         assert settings == {}
         return
@@ -77,7 +77,7 @@ def test_its_launch_line_names_it_and_is_understood(file: Path) -> None:
         assert settings.data.data
         data = settings.data.data
         kind = "picture" if data == "gravityspy" else KINDS[file.stem]
-        settings.signal.of(kind)  # only settings that this kind of data has
+        settings.signal.for_kind(kind)  # only settings that this kind of data has
         if data in catalog.SETS and settings.data.fold:
             assert f"--fold 1 to {10 if data == 'urbansound8k' else 5}" in catalog.SETS[data].note
 
@@ -117,7 +117,7 @@ def test_what_it_says_to_override_is_a_flag(file: Path) -> None:
 )
 def test_it_renders_as_its_source_does(preset: str, options: dict[str, Any]) -> None:
     spectrogram = base.KINDS[KINDS[preset]].settings()(
-        **read(["--preset", preset]).signal.of(KINDS[preset])
+        **read(["--preset", preset]).signal.for_kind(KINDS[preset])
     )
     assert {name: getattr(spectrogram, name) for name in options} == options
 

@@ -205,13 +205,13 @@ def test_spans_of_a_table_set_the_window_not_their_files(tones: Path, tmp_path: 
 def test_settings_of_another_kind_are_all_named(tones: Path, tmp_path: Path) -> None:
     settings = "{durations: [1], context: 20, rate: 8000}"
     with pytest.raises(SecondhandError, match="--spectrogram durations, context"):
-        SignalSettings(spectrogram=settings).of("sound")
+        SignalSettings(spectrogram=settings).for_kind("sound")
     with pytest.raises(SecondhandError, match="--spectrogram level"):
-        SignalSettings(spectrogram="pcen").of("picture")
+        SignalSettings(spectrogram="pcen").for_kind("picture")
     with pytest.raises(SecondhandError, match="--spectrogram hop"):
-        SignalSettings(spectrogram="{fmin: 30, hop: 9}").of("strain")
-    assert SignalSettings().of("picture") == {}
-    assert SignalSettings(spectrogram="{picture: [8, 9], fmin: 3}").of("strain") == {
+        SignalSettings(spectrogram="{fmin: 30, hop: 9}").for_kind("strain")
+    assert SignalSettings().for_kind("picture") == {}
+    assert SignalSettings(spectrogram="{picture: [8, 9], fmin: 3}").for_kind("strain") == {
         "size": (8, 9),
         "fmin": 3.0,
     }

@@ -25,7 +25,7 @@ def table(folder: Path, text: str) -> Path:
 
 
 def time_of(path: object) -> str:
-    return iso(Clock().of(str(path)).time)
+    return iso(Clock().find(str(path)).time)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_a_zone_inside_the_file_counts_before_its_name(tmp_path: Path) -> None:
     wrong = recording(tmp_path / "x_20190604_121500.WAV", comment=COMMENT)
     clock = Clock()
     for path in (local, utc, hexadecimal, wrong):
-        assert iso(clock.of(path).time) == "2019-06-04T22:15:00+01:00"
-    assert iso(clock.of(unzoned).time) == "2019-06-04T20:15:00+00:00"
+        assert iso(clock.find(path).time) == "2019-06-04T22:15:00+01:00"
+    assert iso(clock.find(unzoned).time) == "2019-06-04T20:15:00+00:00"
     (line,) = clock.remarks()
     assert "contradict each other: 1 of 5" in line
     assert (
@@ -97,13 +97,13 @@ def test_a_zone_inside_the_file_counts_before_its_name(tmp_path: Path) -> None:
 
 def test_a_photo_tells_time_zone_and_place(tmp_path: Path) -> None:
     file = photo(tmp_path / "a.jpg", datetime(2019, 6, 4, 22, 15), zone="+02:00", place=True)
-    assert Clock().of(file) == TimeAndPlace(
+    assert Clock().find(file) == TimeAndPlace(
         datetime.fromisoformat("2019-06-04T22:15:00+02:00"), -33.51, 151.25
     )
     clock = Clock()
     plain = photo(tmp_path / "b.jpg", datetime(2019, 6, 4, 22, 15))
-    assert iso(clock.of(plain).time) == "2019-06-04T22:15:00"
-    assert math.isnan(clock.of(plain).latitude)
+    assert iso(clock.find(plain).time) == "2019-06-04T22:15:00"
+    assert math.isnan(clock.find(plain).latitude)
     (line,) = clock.remarks()
     assert f"without a zone: 1 of 1, such as {plain}" in line
 
@@ -117,7 +117,7 @@ def test_a_table_of_deployments_is_read_as_a_spreadsheet_saves_it(tmp_path: Path
         )
     )
     path = str(tmp_path / "Ba\u0308ren" / "20190604_221500.WAV")
-    record = Clock(read_deployments(file)).of(path)
+    record = Clock(read_deployments(file)).find(path)
     assert (record.latitude, record.longitude) == (52.125, -4.25)
     assert record.deployment == "B\u00e4ren"
 
@@ -138,11 +138,11 @@ def test_a_table_of_deployments_gives_place_zone_and_name(tmp_path: Path) -> Non
         "east/x.wav": ("", None, ""),
     }
     for name, (time, latitude, deployment) in rows.items():
-        record = clock.of(str(tmp_path / name))
+        record = clock.find(str(tmp_path / name))
         assert (iso(record.time), record.deployment) == (time, deployment), name
         assert record.latitude == latitude or (latitude is None and math.isnan(record.latitude))
     recorded = recording(tmp_path / "S4A01_20190604_221500.wav", comment=COMMENT)
-    assert iso(clock.of(recorded).time) == "2019-06-04T22:15:00+01:00"
+    assert iso(clock.find(recorded).time) == "2019-06-04T22:15:00+01:00"
     remarks = "\n".join(clock.remarks())
     for text in (
         f"period of their deployment: 1 of 6, such as {tmp_path}/north/deep/20190704_221500.WAV: 2019-07-04T22:15:00+01:00",
@@ -160,7 +160,7 @@ def test_camtrap_dps_table_is_read(tmp_path: Path) -> None:
         "deploymentID,locationName,latitude,longitude,deploymentStart,deploymentEnd\n"
         "north,North,52.5,-4.25,2019-06-01T00:00:00+02:00,2019-06-30T00:00:00+02:00\n",
     )
-    record = Clock(read_deployments(file)).of(str(tmp_path / "north/20190604_221500.WAV"))
+    record = Clock(read_deployments(file)).find(str(tmp_path / "north/20190604_221500.WAV"))
     assert iso(record.time) == "2019-06-04T22:15:00+02:00"
     assert record[1:4] == (52.5, -4.25, "north")
     for missing in ("", "NA", "NaN", "nan"):

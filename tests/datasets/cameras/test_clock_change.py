@@ -40,7 +40,7 @@ def test_a_time_that_is_left_out_keeps_its_visit_and_its_place(tmp_path, order):
     times = ["01:50:00", "02:50:00", "02:50:05", "03:10:00", "03:50:00", "03:50:05"]
     clock, paths = card(tmp_path, FORWARD, times)
     assert events(clock, paths, order) == [[1], [2, 3], [4], [5, 6]]
-    texts = [iso(clock.of(path).time) for path in paths]
+    texts = [iso(clock.find(path).time) for path in paths]
     assert texts == [f"2024-03-31T{time}+01:00" for time in times], "nothing is moved"
     assert [clock.is_uncertain(path) for path in paths] == [False, True, True, False, False, False]
     (line,) = clock.remarks()
@@ -55,7 +55,7 @@ def test_a_clock_that_is_set_back_is_told_by_the_numbers_of_its_files(tmp_path):
     times = ["01:59:00", "02:10:00", "02:50:00", "02:10:05", "02:59:58", "03:00:02"]
     clock, paths = card(tmp_path, BACK, times)
     assert events(clock, paths) == [[1], [2], [3], [4], [5, 6]]
-    offsets = [iso(clock.of(path).time)[-6:] for path in paths]
+    offsets = [iso(clock.find(path).time)[-6:] for path in paths]
     assert offsets == ["+02:00"] * 3 + ["+01:00"] * 3
     (line,) = clock.remarks()
     assert "twice" in line

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.items.describe import protocol_of
+from datasets.items.describe import describe_protocol
 from datasets.items.items import Items
 from datasets.items.preparing import read_items
 from datasets.items.settings import DataSettings, SignalSettings
@@ -50,7 +50,7 @@ def test_what_was_recorded_last_is_tested(photos: Path) -> None:
     assert times[tested].min() > times[~tested].max()
     assert {*frame["split"]} == {"train", "valid", "calibration", "test"}
     assert table.learnt_until == times[~tested].max().isoformat() == "2024-04-01T12:00:00+01:00"
-    protocol = protocol_of(table, table.unsplit, DataSettings(split_by="time"))
+    protocol = describe_protocol(table, table.unsplit, DataSettings(split_by="time"))
     assert protocol.startswith(
         "files recorded after 2024-04-01T12:00:00+01:00; trained on files until then, tested on later ones"
     )

@@ -32,7 +32,7 @@ HERE = "datasets/core/upstream.py"
 FILES = sorted(
     path for name in ("app", "learners", "datasets") for path in (ROOT / name).rglob("*.py")
 )
-#: Private names of Python and jsonargparse, not of fastai, torch or timm.
+#: Private names of Python, not of fastai, torch or timm.
 OTHERS = {"_replace", "_asdict", "_fields", "_make", "_exit", "_processes", "_actions", "_band"}
 #: Library classes whose methods must not be replaced on an object.
 CLASSES = (Callback, DataBlock, DataLoader, DataLoaders, Learner, Optimizer, OptimWrapper, Recorder,

@@ -58,9 +58,9 @@ def test_a_death_costs_one_item(workers: int, deadly: str) -> None:
     calls: IsolatedCalls[str, int] = IsolatedCalls(length, workers, -1)
     for chunk in (1, 3):
         words = ["a", deadly, "bb", "ccc"]
-        results = list(calls.ahead(words, 4, of=str, chunk=chunk))
+        results = list(calls.ahead(words, 4, argument=str, chunk=chunk))
         assert results == list(zip(words, [1, -1, 2, 3], strict=True))
-        assert list(calls.ahead(["dddd"], 4, of=str)) == [("dddd", 4)], "and it goes on"
+        assert list(calls.ahead(["dddd"], 4, argument=str)) == [("dddd", 4)], "and it goes on"
     assert call_isolated(length, deadly, -1) == -1
     assert call_isolated(length, "a", -1) == 1
 
@@ -70,7 +70,7 @@ def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     start = time.monotonic()
     assert dict(in_parallel(lengths, [["a", "endless"], ["bb"]], 2, -1)) == {0: [1, -1], 1: [2]}
     calls: IsolatedCalls[str, int] = IsolatedCalls(length, 1, -1)
-    assert [answer for _, answer in calls.ahead(["endless", "a"], 2, of=str)] == [-1, 1]
+    assert [answer for _, answer in calls.ahead(["endless", "a"], 2, argument=str)] == [-1, 1]
     assert time.monotonic() - start < 30
 
 
@@ -79,7 +79,7 @@ def test_what_asks_for_too_much_memory_costs_one_item() -> None:
     assert dict(in_parallel(lengths, [["a", "much"], ["bb"]], 2, -1)) == {0: [1, -1], 1: [2]}
     calls: IsolatedCalls[str, int] = IsolatedCalls(length, 1, -1)
     words = ["a", "much", "bb"]
-    assert [answer for _, answer in calls.ahead(words, 3, of=str, chunk=2)] == [1, -1, 2]
+    assert [answer for _, answer in calls.ahead(words, 3, argument=str, chunk=2)] == [1, -1, 2]
     assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY, "only workers"
 
 
@@ -93,21 +93,21 @@ def test_items_are_taken_as_they_are_needed(chunk: int) -> None:
             yield number
 
     calls: IsolatedCalls[int, int] = IsolatedCalls(abs, 2, -1)
-    answers = calls.ahead(numbers(), 10, of=lambda number: -number, chunk=chunk)
+    answers = calls.ahead(numbers(), 10, argument=lambda number: -number, chunk=chunk)
     for number in range(40):
         assert next(answers) == (number, number)
         assert len(consumed) <= min(40, number + 1 + 10 + 2 * chunk)
     assert list(answers) == []
-    assert list(calls.ahead([], 10, of=abs)) == []
+    assert list(calls.ahead([], 10, argument=abs)) == []
 
 
 def test_what_nobody_waits_for_any_more_is_not_begun(tmp_path: Path) -> None:
     calls: IsolatedCalls[str, None] = IsolatedCalls(_note, 1, None)
     names = [str(tmp_path / str(n)) for n in range(50)]
-    answers = calls.ahead(names, 50, of=str)
+    answers = calls.ahead(names, 50, argument=str)
     next(answers)
     answers.close()
-    assert list(calls.ahead([str(tmp_path / "last")], 1, of=str))
+    assert list(calls.ahead([str(tmp_path / "last")], 1, argument=str))
     assert (tmp_path / "last").exists()
     assert len(list(tmp_path.iterdir())) < 20
 
@@ -142,7 +142,7 @@ def test_who_works_ahead_lets_the_caller_go_first() -> None:
 def test_the_tasks_own_errors_come_back_whole() -> None:
     calls: IsolatedCalls[str, int] = IsolatedCalls(length, 1, -1)
     with pytest.raises(BadFile, match=r"^a\.wav: damaged$") as error:
-        list(calls.ahead(["a", "bad"], 2, of=str))
+        list(calls.ahead(["a", "bad"], 2, argument=str))
     assert (error.value.path, error.value.reason) == ("a.wav", "damaged")
     again = pickle.loads(pickle.dumps(error.value))
     assert (again.path, again.reason, str(again)) == ("a.wav", "damaged", "a.wav: damaged")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.labels import names_of, targets_of
+from datasets.items.labels import encode_targets, parse_names
 from datasets.items.splits import assign_splits, missing_split
 from datasets.items.table import load_table
 
@@ -35,8 +35,8 @@ def test_a_cell_may_hold_several_labels_or_none(tmp_path: Path) -> None:
     table = load_table(write(tmp_path, TEXT), labels="multi", check=False)
     assert table.frame["label"].tolist() == ["bird|rain", "bird", "", "rain|?bird"]
     assert (table.classes, len(table.unknown_items)) == (["bird", "rain"], 1)
-    assert targets_of("bird|rain", table.classes) == [1, 1]
-    known = targets_of("rain|?bird", table.classes)
+    assert encode_targets("bird|rain", table.classes) == [1, 1]
+    known = encode_targets("rain|?bird", table.classes)
     assert math.isnan(known[0])
     assert known[1] == 1
     # A run's items.csv is read back unchanged.
@@ -132,7 +132,7 @@ def test_splits_have_their_part_of_each_label_and_of_groups_all_or_nothing() -> 
     for part in ("valid", "calibration"):
         held_labels = split.loc[split["split"].eq(part), "label"]
         counts = pd.Series(
-            [name for label in held_labels for name in names_of(label)]
+            [name for label in held_labels for name in parse_names(label)]
         ).value_counts()
         for k, total in enumerate(present.sum(axis=0)):
             assert abs(counts.get(f"c{k}", 0) - 0.15 * total) <= max(2, 0.15 * 0.15 * total), k

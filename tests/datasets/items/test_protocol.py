@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from datasets.items.columns import with_columns
-from datasets.items.describe import protocol_of
+from datasets.items.describe import describe_protocol
 from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.items import Items
 from datasets.items.rehearsal import folds_of, split
@@ -29,7 +29,7 @@ def protocol(
         frame, _ = split(whole, data, 0)
     table = Items(frame, frame.iloc[:0], "picture", "x", near_duplicates=near, sessions=sessions)
     table.groups = whole["group"].loc[whole["group"].ne("")].nunique()
-    return protocol_of(table, whole, data)
+    return describe_protocol(table, whole, data)
 
 
 SITES = [f"site {n // 5}" for n in range(40)]

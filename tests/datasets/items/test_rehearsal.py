@@ -17,8 +17,8 @@ from datasets.items.rehearsal import CHANGED, check_splits, folds_of, split
 from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.splits import SPLITS
 from learners.active.teaching import labelled_in
-from learners.cli.flags import make_parser, parse
-from learners.runs.folder import settings_of, write_config
+from learners.cli.flags import parse
+from learners.runs.folder import read_run_settings, write_config
 from learners.runs.run import load_items
 from tests.pictures import write_pictures
 
@@ -112,12 +112,11 @@ def test_from_another_folder_the_runs_files_are_the_same(
             lookalike.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(first / "small" / other / file.name.replace(label, other), lookalike)
     monkeypatch.chdir(first)
-    parser = make_parser("learners.finetune", "")
-    settings = parse(parser, ["--data", "small", "--out", "runs/x", "--strain", "x*.hdf5"])
+    settings = parse(["--data", "small", "--out", "runs/x", "--strain", "x*.hdf5"])
     assert (settings.data.data, settings.run.out) == (str(first / "small"), first / "runs/x")
     assert settings.data.strain == str(first / "x*.hdf5")
-    assert parse(parser, ["--data", "demo:digits"]).data.data == "demo:digits"
-    assert parse(parser, ["--from", "hf:a/b"]).data.from_ == Path("hf:a/b")
+    assert parse(["--data", "demo:digits"]).data.data == "demo:digits"
+    assert parse(["--from", "hf:a/b"]).data.from_ == Path("hf:a/b")
     # A program that passes relative paths gets absolute ones in the run's tables.
     run = Path("runs/x")
     run.mkdir(parents=True)
@@ -132,7 +131,7 @@ def test_from_another_folder_the_runs_files_are_the_same(
         *labelled_in(run / "model").contents
     }
     argv = ["--resume", str(run)]
-    assert settings_of(run, parser, argv).data == settings.data
+    assert read_run_settings(run, parse(argv).given()).data == settings.data
     loaded = load(run, rows(pictures, "blue", 0, 14))
     old = loaded.table.frame.query("rehearsed").set_index("path")
     assert old["split"].to_dict() == begun.set_index("path")["split"].to_dict()

@@ -29,7 +29,7 @@ def test_the_opening_of_a_picture_shows_its_size_and_state(tmp_path: Path) -> No
     table = load_table(tmp_path)
     assert len(table.picture_info) == 10
     for path, info in table.picture_info.items():
-        assert info.state == FileState.of(path)
+        assert info.state == FileState.read(path)
         assert info.size == (64, 48)
 
 

@@ -11,7 +11,12 @@ import pytest
 
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.items.table import load_table
-from datasets.sources.trigger_tables import check_table, read_triggers, strain_files_of, write_table
+from datasets.sources.trigger_tables import (
+    check_table,
+    find_strain_files,
+    read_triggers,
+    write_table,
+)
 from datasets.strain.frames import Stream, read_frames
 from tests.datasets.files import write
 from tests.datasets.sources.strain import CSV, START, frame
@@ -74,7 +79,7 @@ def test_nanoseconds_that_are_missing_are_named(frames: Path, tmp_path: Path, ce
     lines = [f"{START + 9},500000000,h1,A", f"{START + 9},{cell},h1,A"]
     text = "\n".join(["peak_time,peak_time_ns,ifo,label", *lines])
     triggers = read_triggers(write(tmp_path / "t.csv", text))
-    found, missing = strain_files_of(triggers, read_frames(str(frames)))
+    found, missing = find_strain_files(triggers, read_frames(str(frames)))
     assert isinstance(found, str)
     assert isinstance(missing, Rejected)
     assert f"peak_time_ns {cell!r}" in missing.reason

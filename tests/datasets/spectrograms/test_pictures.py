@@ -129,7 +129,7 @@ class TestKey:
 
     def test_empty_cells_of_a_table_are_no_span(self, store, clip):
         cells = {"path": str(clip), "start": float("nan"), "end": "", "gps": None}
-        assert store.get(Part.of_row(cells), SPECTROGRAM_SETTINGS) == store.get(
+        assert store.get(Part.from_row(cells), SPECTROGRAM_SETTINGS) == store.get(
             clip, SPECTROGRAM_SETTINGS
         )
 
@@ -157,8 +157,8 @@ class TestKey:
 
     def test_a_file_just_written_is_not_trusted(self, store, clip, monkeypatch):
         monkeypatch.setattr(file_state, "SETTLED", 2.0)
-        state = file_state.QuickState.of(clip)
-        monkeypatch.setattr(file_state.QuickState, "of", lambda path: state)  # in one tick
+        state = file_state.QuickState.read(clip)
+        monkeypatch.setattr(file_state.QuickState, "read", lambda path: state)  # in one tick
         before = store.get(clip, SPECTROGRAM_SETTINGS)
         write(clip, seed=1)
         assert store.get(clip, SPECTROGRAM_SETTINGS) != before

@@ -12,8 +12,8 @@ from datasets.items.labels import UNKNOWN
 from learners.active.discovery import (
     benjamini_hochberg,
     calibration_needed,
-    discoveries_of,
     fewest_discoveries,
+    find_discoveries,
 )
 from learners.inference.predictions import Prediction
 from learners.rule.arrays import Outputs
@@ -56,7 +56,7 @@ def predictions(confidence: AnyRule, items: Outputs) -> list[Prediction]:
 def discover(confidence, items, fdr=0.1):
     answers = predictions(confidence, items)
     refused = np.array([one.label == UNKNOWN for one in answers])
-    return discoveries_of(confidence, answers, items.features[refused], fdr)
+    return find_discoveries(confidence, answers, items.features[refused], fdr)
 
 
 def test_benjamini_hochberg_is_that_of_scipy():
@@ -138,7 +138,7 @@ def test_files_known_to_be_together_count_once(confidence):
     answers = predictions(confidence, items)
     refused = np.array([one.label == UNKNOWN for one in answers])
     one_group = np.zeros(refused.sum(), np.int64)
-    found = discoveries_of(confidence, answers, items.features[refused], 0.1, one_group)
+    found = find_discoveries(confidence, answers, items.features[refused], 0.1, one_group)
     assert found.clusters
     assert not any(cluster.new for cluster in found.clusters)
 

@@ -16,7 +16,7 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import pixels
 from learners.backbones.building import NetworkSpec, build, native_size
-from learners.backbones.hub import mel_of
+from learners.backbones.hub import read_mel
 from tests.datasets.audio import kaldi
 from tests.learners.backbones.saved import audiomae, change, save
 
@@ -138,7 +138,7 @@ def test_pixels_stand_for_the_log_power_that_the_network_was_trained_on(
         tmp_path / "ears", mel={**MEL, "log": log}, pretrained_cfg={"mean": [mean], "std": [std]}
     )
     backbone = f"local-dir:{tmp_path / 'ears'}"
-    spectrogram = MelSettings(**mel_of(backbone))
+    spectrogram = MelSettings(**read_mel(backbone))
     assert (spectrogram.level, spectrogram.size, spectrogram.samples) == (
         "fixed",
         (64, 64),
@@ -171,10 +171,10 @@ def test_a_recipe_of_levels_is_taken_as_it_is(tmp_path: Path) -> None:
     change(tmp_path / "ears", mel={**MEL, "level": "pcen", "window": 1.5, "scale": "slaney"})
     backbone = f"local-dir:{tmp_path / 'ears'}"
     settings = {**MEL, "level": "pcen", "window": 1.5, "scale": "slaney", "size": (64, 64)}
-    assert mel_of(backbone) == settings
+    assert read_mel(backbone) == settings
     _, _, preprocessing = build(NetworkSpec(backbone, 3, size=64))
     assert preprocessing.mean == (0.5, 0.5, 0.5)
-    assert mel_of("test_vit") == mel_of("embedded") == {}
+    assert read_mel("test_vit") == read_mel("embedded") == {}
 
 
 @pytest.mark.parametrize(
@@ -196,14 +196,14 @@ def test_recipes_that_cannot_be_drawn_are_refused(tmp_path: Path, mel: object, w
     save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64)
     change(tmp_path / "ears", mel=mel)
     with pytest.raises(SecondhandError, match=words):
-        mel_of(f"local-dir:{tmp_path / 'ears'}")
+        read_mel(f"local-dir:{tmp_path / 'ears'}")
 
 
 def test_networks_laid_out_as_audiomae_hear_what_they_were_trained_on(tmp_path: Path) -> None:
     """From the samples on, the features are the network's on Kaldi's filterbank features."""
     model = audiomae(tmp_path / "ears")
     backbone = f"local-dir:{tmp_path / 'ears'}"
-    spectrogram = MelSettings(**mel_of(backbone))
+    spectrogram = MelSettings(**read_mel(backbone))
     assert (spectrogram.rate, spectrogram.n_fft, spectrogram.hop, spectrogram.size) == (
         16_000,
         400,

@@ -7,6 +7,8 @@ import io
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,7 +148,8 @@ def test_a_target_accuracy_is_guaranteed_on_events(model, tmp_path):  # noqa: F8
     units = np.repeat(np.arange(200), 2)
     calibration = Outputs(np.array(logits), None, features, units)
     ours = ConfidenceSettings(target_accuracy=0.9)
-    fitted = fit_event_threshold(predictor.rule, CLASSES, calibration, labels, paths, ours, Clock())
+    photos: Any = SimpleNamespace(kind="picture", clock=Clock())
+    fitted = fit_event_threshold(predictor.rule, CLASSES, calibration, labels, paths, ours, photos)
     scaled = predictor.rule.calibrator.scaled(np.array(logits))
     mean = softmax(log_softmax(scaled, axis=1).reshape(200, 2, 3).mean(axis=1), axis=1)
     right = mean.argmax(axis=1) == np.arange(200) % 3
@@ -156,7 +159,7 @@ def test_a_target_accuracy_is_guaranteed_on_events(model, tmp_path):  # noqa: F8
     assert fitted.accuracy_low >= 0.9
     few = Outputs(np.array(logits[:20]), None, features[:20], units[:20])
     missed = fit_event_threshold(
-        predictor.rule, CLASSES, few, labels[:20], paths[:20], ours, Clock()
+        predictor.rule, CLASSES, few, labels[:20], paths[:20], ours, photos
     )
     assert "10 calibration events" in missed.message
     assert missed.value == max(0.9, float(ours.threshold))

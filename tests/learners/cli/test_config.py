@@ -14,9 +14,9 @@ import yaml
 
 from datasets.core.errors import SecondhandError
 from datasets.items.settings import read_spectrogram
-from learners import evaluate, export, finetune, predict
-from learners.cli.flags import PRESETS, dump, make_parser, parse
-from learners.cli.settings import NetworkSettings, Settings, TrainSettings
+from learners import evaluate, export, finetune, predict, suggest
+from learners.cli.flags import PRESETS, dump, parse
+from learners.cli.settings import Settings, TrainSettings
 
 #: Nine to the eighth power words, if expanded.
 LAUGHS = "data: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -28,7 +28,7 @@ LAUGHS = "data: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 
 def read(*argv: str) -> dict[str, Any]:
-    return parse(make_parser("learners.finetune", "words"), list(argv)).flat()
+    return parse(list(argv)).flat()
 
 
 def test_every_source_outweighs_the_one_before_in_any_order(tmp_path: Path) -> None:
@@ -53,21 +53,6 @@ def test_a_later_file_outweighs_an_earlier_one(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text("epochs: 3\n")
     settings = read("--config", str(tmp_path / "a.yaml"), "--config", str(tmp_path / "b.yaml"))
     assert (settings["epochs"], settings["bs"]) == (3, 8)
-
-
-def test_what_is_left_open_follows_from_the_head_and_the_kind() -> None:
-    open_ = TrainSettings()
-    for kind, usual in (("picture", 100), ("strain", 100), ("sound", 2)):
-        stepped, fitted = (open_.of(kind, fits=fits) for fits in (False, True))
-        assert (stepped.lr_mult, stepped.lr, stepped.freeze_epochs) == (usual, 6e-3, 1)
-        assert (fitted.lr_mult, fitted.lr, fitted.freeze_epochs) == (None, 3e-4, "fit")
-    assert TrainSettings(lr_mult=7, lr=1.0).of("sound", fits=True).lr_mult == 7
-    assert TrainSettings(freeze_epochs=3).of("sound", fits=True).lr_mult == 2
-    assert TrainSettings(epochs=0).of("picture", fits=False).freeze_epochs == 20
-    assert (open_.lr_mult, open_.lr) == (None, None)
-    heads = ("auto", "stages", "linear", "cosine")
-    assert [NetworkSettings(head=head).fits for head in heads] == [True] * 3 + [False]
-    assert not NetworkSettings(weights="none").fits
 
 
 def test_unknown_preset_names_the_known_ones() -> None:
@@ -157,10 +142,9 @@ def test_a_wrong_value_in_a_file_is_one_error_that_names_it(
 def test_dump_is_read_back_by_config(tmp_path: Path) -> None:
     argv = ["--preset", "best", "--no-flip", "--data", "Früchte: a #1", "--weights", "w.pth"]
     argv += ["--lr", "1e-5", "--clip", "1", "--group-by", r"(\d+)_", "--out", "runs/x"]
-    settings = parse(make_parser("learners.finetune", "words"), argv)
+    settings = parse(argv)
     (tmp_path / "config.yaml").write_text(dump(settings), encoding="utf-8")
-    parser = make_parser("learners.finetune", "words")
-    again = parse(parser, ["--config", str(tmp_path / "config.yaml")])
+    again = parse(["--config", str(tmp_path / "config.yaml")])
     assert again == settings
     assert again.train.lr == 1e-5
     assert isinstance(again.train.lr, float)
@@ -211,7 +195,7 @@ def test_settings_differ_by_name_in_whatever_section() -> None:
     assert (after.data.fold, after.run.out, after.train.epochs) == ("3", Path("x"), 9)
     assert before == Settings()
     assert after.but(fold=None, out=None, epochs=5) == before
-    names = [item.name for section in vars(before).values() for item in fields(section)]
+    names = [item.name for section in before.sections.values() for item in fields(section)]
     assert len(names) == len(set(names)) == len(before.flat())
     with pytest.raises(SecondhandError, match=r"'epoch'.*epochs"):
         before.but(epoch=9)
@@ -222,7 +206,7 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
         read("--help-all")
     assert end.value.code == 0
     output = capsys.readouterr().out
-    for section in vars(Settings()).values():
+    for section in Settings().sections.values():
         assert f"\n{section.__doc__}:\n" in output
     assert f"default: {TrainSettings().freeze_epochs}" in output
 
@@ -251,7 +235,7 @@ def test_folds_by_number_or_column_are_read_back_as_they_were(
     file = tmp_path / "c.yaml"
     file.write_text(text + "\n")
     for _ in range(2):
-        settings = parse(make_parser("learners.finetune", "words"), ["--config", str(file)])
+        settings = parse(["--config", str(file)])
         assert (settings.data.fold, settings.data.cv) == (fold, cv)
         file.write_text(dump(settings))
 
@@ -279,7 +263,7 @@ def test_a_file_of_spectrogram_settings_that_is_wrong_is_named(
 def test_spectrogram_settings_of_a_file_outlive_it(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("fmin: 30\npicture: [64, 96]\n")
-    settings = parse(make_parser("learners.finetune", "words"), ["--spectrogram", str(file)])
+    settings = parse(["--spectrogram", str(file)])
     (tmp_path / "config.yaml").write_text(dump(settings), encoding="utf-8")
     file.unlink()
     again = read("--config", str(tmp_path / "config.yaml"))["spectrogram"]
@@ -330,7 +314,8 @@ def test_a_wrong_call_is_told_in_a_line(command, words, capsys):
 @pytest.mark.parametrize(
     ("main", "words", "missing"),
     [
-        (predict, "", "MODEL and PATH are missing."),
+        (predict, "", "MODEL is missing."),
+        (suggest, "", "MODEL and PATH are missing."),
         (evaluate, "model", "--data is missing."),
         (export, "", "MODEL is missing."),
     ],

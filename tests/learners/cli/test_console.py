@@ -361,8 +361,8 @@ def test_the_worst_confusions_are_those_of_the_reported_part() -> None:
     rows = [("calibration", "a", "b")] * 2 + [("calibration", "b", "a"), ("valid", "c", "a")]
     rows += [("calibration", "a", "a"), ("calibration", "a", "")]
     table = pd.DataFrame(rows, columns=["split", "truth", "best"])
-    assert result.confusions_of(table, METRICS) == [("a", "b", 2), ("b", "a", 1)]
-    assert result.confusions_of(table, {"calibration_map": 1.0}) == []
+    assert result.find_confusions(table, METRICS) == [("a", "b", 2), ("b", "a", 1)]
+    assert result.find_confusions(table, {"calibration_map": 1.0}) == []
 
 
 def test_the_result_is_a_box_on_a_terminal_and_plain_in_a_pipe(

@@ -17,7 +17,7 @@ from datasets.loaders.blocks import OpenSpectrogram, labelled_items
 from datasets.spectrograms.pictures import PictureCache
 from learners.evaluation.held_out import as_predicted
 from learners.events.held_out import held_out_events
-from learners.events.sentences import held_out_sentences
+from learners.events.report import held_out_sentences
 from learners.inference.predictor import Predictor
 from tests.app import sites
 

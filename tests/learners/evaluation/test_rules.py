@@ -132,10 +132,10 @@ def test_with_a_tree_a_group_that_holds_the_class_is_right(bundle) -> None:
 def test_a_stored_table_is_checked(bundle) -> None:
     table = points_of(make_evaluation(bundle), bundle)
     stored = json.loads(json.dumps(jsonable(table)))
-    again = OperatingPoints.of({"operating_points": stored})
+    again = OperatingPoints.read({"operating_points": stored})
     assert [point.rule for point in again.points] == [point.rule for point in table.points]
     assert again.own.answered == table.own.answered
-    assert OperatingPoints.of({}) is None
+    assert OperatingPoints.read({}) is None
     for wrong, name in (
         ({"default": len(table.points)}, "default"),
         ({"points": "many"}, "points"),
@@ -143,4 +143,4 @@ def test_a_stored_table_is_checked(bundle) -> None:
         ({"points": [{**stored["points"][0], "right": "all"}]}, r"points\[0\].right"),
     ):
         with pytest.raises(SecondhandError, match=rf"metrics\.operating_points\.{name}"):
-            OperatingPoints.of({"operating_points": stored | wrong})
+            OperatingPoints.read({"operating_points": stored | wrong})

@@ -121,8 +121,8 @@ def test_calls_that_make_no_sense(world, tmp_path):
         str(tmp_path / "r"),
     ]
     for words, message in (
-        (["--gap", "1"], "--gap needs --events"),
-        (["--events", "--no-labels"], "--events needs labels"),
+        (["--gap", "1"], "--gap without --events"),
+        (["--events", "--no-labels"], "--events with --no-labels"),
         (["--events", "--gap", "-1"], "--gap -1: expected seconds"),
     ):
         with pytest.raises(SecondhandError, match=message):

@@ -24,7 +24,7 @@ from learners.model.bundle import FILES, TREE, add_onnx, load_bundle, save_bundl
 from learners.model.hub import load_model, model_folder
 from learners.predict import main as predict
 from learners.rule.tree import read_tree, with_tree
-from learners.runs.warm_start import apply_warm_start
+from learners.runs.warm_start import start_from
 from learners.share import main as share
 from tests.learners.exports import CLASSES, bundle
 
@@ -161,7 +161,7 @@ def test_there_and_back(
         messages.append(out.getvalue())
     assert messages[0] == messages[1] == messages[2]
 
-    on, _ = apply_warm_start(Settings().but(**{"from": Path("hf:somebody/fruit")}), {})
+    on, _ = start_from(Settings().but(**{"from": Path("hf:somebody/fruit")}))
     assert on.data.from_ == model_folder("hf:somebody/fruit")
     uploaded["config.json"] = uploaded["config.json"].replace('"ü"'.encode(), b'"melon"')
     del uploaded["model.onnx"]

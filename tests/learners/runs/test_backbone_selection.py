@@ -18,8 +18,8 @@ from datasets.core.errors import SecondhandError
 from datasets.items.items import Items
 from datasets.items.preparing import read_items
 from datasets.items.rendering import infer_spectrogram
-from learners.backbones.hub import mel_of
-from learners.cli.settings import SOUND_BACKBONE, Settings
+from learners.backbones.hub import read_mel
+from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.inference.embedding import embed
 from learners.model.bundle import load_bundle
@@ -73,7 +73,7 @@ def items(folder: Path) -> Items:
 
 
 def settings_for(backbone: str, **more: Any) -> Settings:
-    return Settings().but(backbone=backbone, size=32, **more)
+    return Settings().but(backbone=backbone, size=32, resize="crop", **more)
 
 
 def test_the_run_goes_on_with_the_best_and_says_so(run_folder, networks, requested):
@@ -115,10 +115,9 @@ def test_a_run_that_goes_on_keeps_what_it_chose(run_folder, requested, items, mo
     monkeypatch.setattr(backbone_selection, "choose", None)
     chosen = json.loads((run_folder / "backbones.json").read_text())["chosen"]
     for name in (requested, chosen):  # as when a fold starts again, and as with --resume
-        settings, record = select_backbone(run_folder, items, settings_for(name), "cpu")
-        assert settings.network.backbone == record.chosen == chosen
-    other, no_record = select_backbone(run_folder, items, settings_for("test_vit"), "cpu")
-    assert (other.network.backbone, no_record) == ("test_vit", None)
+        record = select_backbone(run_folder, items, settings_for(name), "cpu")
+        assert record.chosen == chosen
+    assert select_backbone(run_folder, items, settings_for("test_vit"), "cpu") is None
 
 
 def test_a_file_that_has_gone_is_left_out_and_a_changed_one_seen_anew(
@@ -219,7 +218,7 @@ def pitches(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_sounds_are_compared_by_the_spectrograms_of_each_backbone(pitches, networks, tmp_path):
-    settings = Settings().but(data=str(pitches), near_duplicates="ignore")
+    settings = Settings().but(data=str(pitches), near_duplicates="ignore", resize="squash")
     items = read_items(settings.data, settings.signal, 0)
     backbone = f"local-dir:{networks / 'sees'}"
     save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64)
@@ -239,13 +238,12 @@ def test_sounds_are_compared_by_the_spectrograms_of_each_backbone(pitches, netwo
     assert chosen.candidates[0].accuracy > 0.9
     trained = items.frame.loc[items.frame["split"].eq("train")]
     for features, name in zip(spectrograms, (backbone, ears), strict=True):
-        spectrogram = infer_spectrogram("sound", trained, settings.signal, mel_of(name))
+        spectrogram = infer_spectrogram("sound", trained, settings.signal, read_mel(name))
         theirs, _ = embed(trained["path"], backbone=name, spectrogram=spectrogram)
         assert np.allclose(features, theirs, atol=1e-5)
 
 
 def test_by_default_the_better_of_two_backbones_hears(pitches, tmp_path, monkeypatch):
-    """Pictures are not compared, nor sounds whose spectrograms or size the user has set."""
     words = ["--data", str(pitches), "--near-duplicates", "ignore", "--epochs", "0"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     record = json.loads((tmp_path / "run/backbones.json").read_text())
@@ -257,14 +255,6 @@ def test_by_default_the_better_of_two_backbones_hears(pitches, tmp_path, monkeyp
     assert bundle.spec.backbone == record["chosen"]
     rate = 16_000 if record["chosen"] == "embedded/speech" else 8000
     assert bundle.spectrogram["rate"] == rate
-    network = Settings().network
-    assert network.of("sound", comparable=True).backbone == SOUND_BACKBONE
-    assert network.of("picture", comparable=True).backbone == "embedded"
-    assert network.of("strain", comparable=True).backbone == "embedded"
-    assert network.of("sound", comparable=False).backbone == "embedded"
-    assert Settings().but(size=64).network.of("sound", comparable=True).backbone == "embedded"
-    explicit = Settings().but(backbone="test_vit").network
-    assert explicit.of("sound", comparable=True) == explicit
 
 
 def test_pictures_are_not_for_a_backbone_of_sound(items):

@@ -32,7 +32,7 @@ from datasets.core import file_state
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from learners.cli.console import command_line
-from learners.cli.flags import make_parser, parse
+from learners.cli.flags import parse
 from learners.cli.settings import Settings
 from learners.evaluate import main as evaluate_main
 from learners.evaluation.figures import CHOSE
@@ -120,16 +120,17 @@ def test_who_waits_is_told_of_model_and_report_before_onnx_is_written(tmp_path, 
     done = []
     run = SimpleNamespace(settings=Settings(), interrupted=True)
     monkeypatch.setattr(finetuning, "prepare", lambda *args: run)
-    for name in ("predict", "report", "write_onnx"):
+    for name in ("report", "result", "write_onnx"):
         monkeypatch.setattr(stages, name, lambda *args, name=name: done.append(name))
     for name in ("train", "calibrate"):
         monkeypatch.setattr(stages, name, lambda *args, name=name: done.append(name) or run)
     evaluation = SimpleNamespace(predictions=None)
     monkeypatch.setattr(stages, "predict", lambda *args: done.append("predict") or evaluation)
     finetuning.launch(
-        Settings().but(out=tmp_path / "run"), announce=lambda run, predictions: done.append("told")
+        Settings().but(out=tmp_path / "run"), announce=lambda run, result: done.append("told")
     )
-    assert done == ["train", "calibrate", "predict", "report", "told", "write_onnx"]
+    told = ["result", "told"]
+    assert done == ["train", "calibrate", "predict", "report", *told, "write_onnx"]
 
 
 def test_a_run_leaves_what_the_readme_lists(finished, folder):
@@ -397,15 +398,13 @@ def test_each_stage_is_called_by_itself(finished, tmp_path):
     for name in ("checkpoint", "items.csv", "history.csv"):
         copy = shutil.copytree if (finished / name).is_dir() else shutil.copy
         copy(finished / name, folder / name)
-    settings = parse(
-        make_parser("learners.finetune", ""), ["--config", str(finished / "config.yaml")]
-    )
-    one = prepare(folder, settings, command="the stages")
-    assert one.settings.train.lr_mult == 100  # the default for pictures
-    stages.train(one)
+    settings = parse(["--config", str(finished / "config.yaml")])
+    prepared = prepare(folder, settings, command="the stages")
+    assert prepared.settings.train.lr_mult == 100  # the default for pictures
+    one = stages.train(prepared)
     assert one.bundle.provenance["command"] == "the stages"
     assert one.bundle.rule.distance.reference is None
-    stages.calibrate(one)
+    one = stages.calibrate(one)
     reference = one.bundle.rule.distance.reference
     assert len(reference) == one.items.rows["split"].eq("train").sum()
     assert not (folder / "model").exists()

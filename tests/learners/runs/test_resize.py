@@ -1,19 +1,17 @@
-"""How photos become square by default, and what the user is told."""
+"""How much of a photo its centre square leaves out."""
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from datasets.core.errors import SecondhandError
 from datasets.items.items import Items
 from datasets.items.preparing import read_items
 from learners.cli.settings import Settings
-from learners.runs.resize import resize_of
+from learners.runs.resize import LOST, lost_by_crop
 
 
 def table(folder: Path, *shapes: tuple[int, int]) -> Items:
@@ -31,24 +29,11 @@ WIDE, TALL, USUAL = (160, 90), (90, 160), (120, 90)
 
 @pytest.mark.parametrize(
     ("shapes", "loss"),
-    [([WIDE, TALL, WIDE, USUAL], "44 %"), ([WIDE, USUAL, USUAL, USUAL], ""), ([USUAL] * 4, "")],
+    [([WIDE, TALL, WIDE, USUAL], 0.4375), ([WIDE, USUAL, USUAL, USUAL], 0.25), ([USUAL] * 4, 0.25)],
 )
-def test_photos_are_cropped_and_a_large_loss_is_said(shapes, loss, tmp_path, caplog):
-    caplog.set_level(logging.INFO, "learners.runs.resize")
+def test_the_loss_is_that_of_the_typical_photo(shapes, loss, tmp_path):
     items = table(tmp_path, *shapes)
-    assert resize_of(items, None) == "crop"
-    assert len(caplog.messages) == bool(loss)
-    assert loss in "".join(caplog.messages)
-    caplog.clear()
+    assert lost_by_crop(items) == loss
+    assert (lost_by_crop(items) >= LOST) == (loss > 0.4)
     boxes = replace(items, frame=items.frame.assign(x=0.1, y=0.1, width=0.2, height=0.2))
-    assert resize_of(boxes, None) == "crop"
-    for chosen in ("crop", "pad", "squash"):
-        assert resize_of(items, chosen) == chosen
-    assert not caplog.messages
-
-
-def test_spectrograms_are_squashed_and_nothing_else(tmp_path):
-    sounds = replace(table(tmp_path, *[USUAL] * 4), kind="sound")
-    assert resize_of(sounds, None) == resize_of(sounds, "squash") == "squash"
-    with pytest.raises(SecondhandError, match="--resize pad: spectrograms are always squashed"):
-        resize_of(sounds, "pad")
+    assert lost_by_crop(boxes) == 0

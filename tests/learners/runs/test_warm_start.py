@@ -23,8 +23,9 @@ from learners.model.bundle import Bundle, load_bundle
 from learners.model.tensors import sha256
 from learners.rule.tree import TreeRule
 from learners.runs import stages
-from learners.runs.warm_start import settings_from_origin
-from learners.tasks.single import tree_of
+from learners.runs.resolve import resolve
+from learners.runs.warm_start import inherited
+from learners.tasks.single import resolve_tree
 from tests.learners.stops import QUICK, Stop, assert_same, interrupt
 from tests.pictures import write_pictures
 
@@ -145,6 +146,10 @@ def test_stopped_it_goes_on_bit_for_bit(
     assert_same(new_run, out)
 
 
+def settings_from_origin(asked: Settings, origin: Bundle) -> Settings:
+    return resolve(asked, inherited(asked, origin))
+
+
 @pytest.fixture(scope="module")
 def origin(root: Path) -> Bundle:
     return load_bundle(root / "old/model")
@@ -213,19 +218,11 @@ def test_what_its_run_was_told_of_splits_holds_for_new_files(
         str(error.value)
     )  # fmt: skip
     with pytest.raises(SecondhandError, match="--near-duplicates keep-together"):
-        settings_from_origin(settings, origin, {"near_duplicates": "keep-together"})
+        settings_from_origin(settings.but(near_duplicates="keep-together"), origin)
     # Groups that the old run did not use may lie in several parts of its split.
     plain = settings.but(**{"from": root / "old/model"}, group_by="([a-z]+)_")
     with pytest.raises(SecondhandError, match=r"--group-by .*files of the group 'green'"):
         read_items(settings_from_origin(plain, origin).data, SignalSettings(), 0)
-
-
-def test_without_epochs_the_head_alone_is_fitted(root: Path, origin: Bundle) -> None:
-    """The backbone is trained already; a head of several layers cannot be fitted."""
-    settings = Settings().but(**{"from": root / "old/model"})
-    assert settings_from_origin(settings, origin, {}).train.epochs == 0
-    assert settings_from_origin(settings.but(epochs=3), origin, {"epochs": 3}).train.epochs == 3
-    assert settings_from_origin(settings.but(freeze_epochs=1), origin, {}).train.epochs == 2
 
 
 def test_from_what_is_no_model(tmp_path: Path) -> None:
@@ -271,6 +268,6 @@ def test_a_tree_of_classes_is_learnt_beside_and_handed_on(
     answers = pd.read_csv(tmp_path / "run/predictions.csv")
     assert {json.loads(branch)[0][0] for branch in answers["branch"]} <= {"cold", "red"}
     data = Settings().but(**{"from": tmp_path / "run/model"}).data
-    assert tree_of(data, bundle.classes, bundle) is tree
+    assert resolve_tree(data, bundle.classes, bundle) is tree
     with pytest.raises(SecondhandError, match="--classes-table with all classes"):
-        tree_of(data, [*bundle.classes, "white"], bundle)
+        resolve_tree(data, [*bundle.classes, "white"], bundle)

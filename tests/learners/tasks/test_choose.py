@@ -15,7 +15,7 @@ from learners.rule.base import AnyRule
 from learners.rule.fitting import uncalibrated
 from learners.rule.tree import Tree, with_tree
 from learners.tasks.base import Task
-from learners.tasks.choose import check_task, choose_task, task_of
+from learners.tasks.choose import check_task, choose_task, find_task
 from learners.tasks.multi_label import MultiLabel
 from learners.tasks.single import SingleLabel
 
@@ -46,10 +46,10 @@ def test_settings_name_the_task(data: dict[str, Any], task: type) -> None:
 
 def test_a_model_has_the_task_that_it_was_trained_for() -> None:
     plain, multi_label = uncalibrated(2), uncalibrated(2, multi_label=True)
-    assert task_of(model(plain)) == SingleLabel()
-    assert type(task_of(model(multi_label))) is MultiLabel
+    assert find_task(model(plain)) == SingleLabel()
+    assert type(find_task(model(multi_label))) is MultiLabel
     tree = Tree(("a", "b", "ab"), np.array([2, 2, -1]), 2)
-    assert task_of(model(with_tree(plain, tree))) == SingleLabel(tree)
+    assert find_task(model(with_tree(plain, tree))) == SingleLabel(tree)
     settings = Settings().but(**{"data": "photos", "from": Path("runs/x/model")})
     check_task(settings, model(plain))
     assert choose_task(settings, items(), model(with_tree(plain, tree))) == SingleLabel(tree)

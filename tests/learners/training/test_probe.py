@@ -148,8 +148,8 @@ def shown_steps(into):
     """Note how much of each step is done, and its total."""
 
     @contextmanager
-    def note(title, total, unit):
-        yield lambda done, of=None: into.append((done, of or total))
+    def note(step):
+        yield lambda done, of=None: into.append((done, of or step.total))
 
     progress.show_with(note)
     try:

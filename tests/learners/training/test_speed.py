@@ -16,9 +16,9 @@ from datasets.core.errors import SecondhandError
 from learners.backbones.building import NetworkSpec, build
 from learners.finetune import main
 from learners.inference.engine import pick_device
-from learners.machine import SpeedSettings
+from learners.machine import SpeedSettings, check_precision
 from learners.training import speed
-from learners.training.speed import check_precision, resolve_precision, resolve_speed, workers_for
+from learners.training.speed import usual_precision, workers_for
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.usefixtures("unreported")
@@ -45,10 +45,7 @@ def test_precision_follows_the_hardware_and_the_kind_of_network(
 ):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": amx})
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
-    assert resolve_precision("auto", device, network) == precision
-    assert resolve_speed(SpeedSettings(), network, device).precision == precision
-    for setting in ("fp32",) if device == "mps" else ("fp32", "bf16"):
-        assert resolve_precision(setting, device, network) == setting
+    assert usual_precision(device, network) == precision
 
 
 @pytest.mark.parametrize("name", ["embedded", "test_resnet"])
@@ -56,7 +53,7 @@ def test_kinds_of_networks(monkeypatch, name):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True})
     network, _, _ = build(NetworkSpec(name, 2, 32), pretrained=False)
     expected = {"embedded": "fp32", "test_resnet": "bf16"}[name]
-    assert resolve_precision("auto", "cpu", network) == expected
+    assert usual_precision("cpu", network) == expected
 
 
 def test_fp16_needs_a_gpu():
@@ -74,19 +71,6 @@ def test_apples_gpu_trains_by_itself_and_answers_where_it_is_named(monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert [pick_device("auto", train=train) for train in (True, False)] == ["mps", "cpu"]
     assert pick_device("mps") == "mps"
-
-
-def test_what_the_user_gave_is_never_changed():
-    for setting in (
-        SpeedSettings(threads=4, workers=3, compile=True, precision="bf16"),
-        SpeedSettings(compile=False),
-        SpeedSettings(threads=3, workers=0),
-    ):
-        chosen = resolve_speed(setting, PLAIN, "cpu")
-        for name, value in vars(setting).items():
-            if value not in (None, "auto"):
-                assert getattr(chosen, name) == value, name
-            assert getattr(chosen, name) is not None or name == "workers", name
 
 
 @pytest.mark.parametrize(

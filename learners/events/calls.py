@@ -1,0 +1,40 @@
+"""Calls that predict files in windows, which may be merged into events."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from learners.calls.files import FileCall
+from learners.events.merging import Events, check_seconds
+from learners.inference.predictor import Predictor
+from learners.predictions.rows import Merge
+
+
+class EventCall(FileCall):
+    """Its rows are files, or with ``--windows`` their windows, or with ``--events`` the events in them.
+
+    Attributes
+    ----------
+    unit : as in `Events`.
+    """
+
+    flags: ClassVar[tuple[str, ...]] = ("windows", "events", "gap", "min_length", "at")
+    apart = (
+        ("windows", "events", "a row is either a window or an event"),
+        ("windows", "at", "all windows are predicted, or one moment"),
+        ("events", "at", "all windows are predicted, or one moment"),
+    )
+    needs = (("gap", "events"), ("min_length", "events"))
+    unit: ClassVar[str] = "recording"
+
+    @property
+    def lists_all(self) -> bool:
+        return self.has("events")
+
+    def merge(self, predictor: Predictor) -> Merge:
+        settings = self.settings
+        check_seconds(settings)
+        if not settings.events:
+            return super().merge(predictor)
+        gap, length = settings.gap or 0.0, settings.min_length
+        return Events(predictor.rule, gap, length, unit=self.unit, top=self.top)

@@ -1,0 +1,126 @@
+"""What a run does where its user left a setting open.
+
+The order of weight is default < what the model of ``--from`` was trained with < preset < file < flag. `Settings` holds
+the last four when a command has been read, and the names of those that are the user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from datasets.core.errors import SecondhandError
+from datasets.core.lookup import Lookup
+from datasets.core.options import flag
+from datasets.items.items import Items
+from datasets.kinds.base import KINDS
+from learners.backbones.spec import EMBEDDING
+from learners.cli.settings import SOUND_BACKBONE, Settings
+
+
+class Machine(NamedTuple):
+    """What this machine trains a network with: ``fp32``, ``fp16`` or ``bf16``, and a number of threads."""
+
+    precision: str
+    threads: int
+
+
+def resolve(
+    asked: Settings,
+    origin: Mapping[str, Any] = MappingProxyType({}),
+    items: Items | None = None,
+    backbone: str | None = None,
+    machine: Machine | None = None,
+) -> Settings:
+    """The settings of a run: those that the user chose, and for the others what follows from what is known.
+
+    It is a pure function of its arguments. A run asks it again as it comes to know more: to read the data with the
+    splits of its origin; with the data, to compare backbones; with the best of these, to build the network; and with
+    the network, for the precision that suits it on this machine. The last answer is the run's. The settings of a
+    resumed run were resolved when it began.
+
+    Parameters
+    ----------
+    origin : what a training inherits from the model of ``--from``, see `learners.runs.warm_start.inherited`.
+    items : the data, of which the kind and the width of embeddings count.
+    backbone : what ``--backbone auto`` has chosen.
+
+    Raises
+    ------
+    SecondhandError : settings that the user chose do not suit the data; the message names all of them.
+    """
+    if asked.run.resume is not None:
+        return asked
+    values = {**asked.flat(), **origin}
+    fitted = values["head"] != "cosine" and values["weights"] != "none"
+    fitted &= values["freeze_epochs"] == "fit"
+    if origin and "epochs" not in asked.chosen:
+        # Few, because the body is already trained on similar data; none, if the head can be fitted.
+        values["epochs"] = 0 if fitted else 2
+    if items is not None:
+        kind = KINDS[items.kind]
+        if not kind.opened:
+            values |= _of_embeddings(asked, items.lookup)
+        elif not origin:
+            values["resize"] = _resize(values["resize"], items.kind)
+            values["backbone"] = backbone or _backbone(asked, items.kind)
+        if not fitted and values["freeze_epochs"] == "fit":
+            values["freeze_epochs"] = 1 if values["epochs"] else 20
+        if values["lr"] is None:
+            values["lr"] = 3e-4 if fitted else 6e-3
+        if values["lr_mult"] is None and not fitted:
+            # Mel spectrograms differ more from the photographs of the pretraining. With a fitted head the first
+            # layers are frozen instead, because small steps hardly change them.
+            values["lr_mult"] = 2.0 if kind.mel else 100.0
+    if machine is not None:
+        if values["precision"] == "auto":
+            values["precision"] = machine.precision
+        if values["threads"] is None:
+            values["threads"] = machine.threads
+    return asked.filled(**values)
+
+
+def _backbone(asked: Settings, kind: str) -> str:
+    """The backbone that the user named, else the default for this kind of data."""
+    network, spectrogram = asked.network, asked.signal.for_kind(kind)
+    if network.backbone != "default":
+        return network.backbone
+    # Networks are compared where each may bring its own spectrogram settings, size and weights.
+    free = not (spectrogram or asked.data.multi_label or network.size)
+    return (
+        SOUND_BACKBONE
+        if free and KINDS[kind].mel and network.weights == "published"
+        else "embedded"
+    )
+
+
+def _resize(chosen: str | None, kind: str) -> str:
+    """How the files become square: photos are cropped by default, spectrograms are squashed."""
+    if KINDS[kind].photo:
+        return chosen or "crop"
+    if chosen not in (None, "squash"):
+        raise SecondhandError(
+            f"--resize {chosen}: spectrograms are always squashed, because their edges are data. Leave it out"
+        )
+    return "squash"
+
+
+def _of_embeddings(asked: Settings, lookup: Lookup) -> dict[str, Any]:
+    """The settings of a training on embeddings: their network, of which only the head is trained."""
+    flat, defaults = asked.flat(), Settings().flat()
+    fixed = {"backbone": EMBEDDING + lookup.network, "size": lookup.width, "epochs": 0}
+    meaningless = (*fixed, "weights", "resize", "tta", "spectrogram", "from")
+    wrong = [
+        f"{flag(name)} {flat[name]}"
+        for name in meaningless
+        if name in asked.chosen and flat[name] not in (defaults[name], fixed.get(name))
+    ]
+    if "epochs" in asked.chosen and flat["epochs"] == defaults["epochs"]:
+        wrong.append(f"--epochs {flat['epochs']}")
+    if wrong:
+        raise SecondhandError(
+            f"{', '.join(wrong)}: embeddings of {lookup.network} have no body to train and no files to open; only a "
+            "head is trained. Leave these flags out. To learn from more labels, name all files as --data"
+        )
+    return fixed
