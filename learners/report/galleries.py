@@ -169,7 +169,7 @@ def gallery(
     pictures: Pictures,
     evaluation: Evaluation,
     rows: pd.DataFrame,
-    caption: Callable[[Mapping[str, Any]], str],
+    caption: Callable[[Any], str],
 ) -> list[Figure]:
     """The first of the ``rows``, with captions.
 
@@ -188,8 +188,8 @@ def mistakes(evaluation: Evaluation, scored: ScoredItems, classes: Sequence[str]
     """Files of known classes whose most probable class is wrong, the surest first."""
     known = evaluation.known
     wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
-    of_label = scored.after[np.arange(len(scored.rows)), scored.labels]
-    of_label = pd.Series(np.where(scored.labels < 0, np.nan, of_label), index=scored.rows)
+    probability = scored.after[np.arange(len(scored.rows)), scored.labels]
+    of_label = pd.Series(np.where(scored.labels < 0, np.nan, probability), index=scored.rows)
     return wrong.assign(
         row=wrong.index,
         class_index=[classes.index(name) for name in wrong["best"]],
