@@ -1,4 +1,4 @@
-"""python -m app [MODEL...] [flags]
+"""usage: python -m app [MODEL...] [flags]
 
 Serve a web page for one or several models. By default only this computer can open it.
 

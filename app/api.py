@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from app.serving import Busy, Limits, Site, Traffic
-from app.views import under_rule, without_paths
+from app.views import under_rule
 from datasets.core.errors import SecondhandError
 from learners.rule.thresholds import check_threshold
 
@@ -124,23 +124,10 @@ def add_api(site: Site) -> None:
         at: float | None = None,
         threshold: float | None = None,
     ) -> list[dict[str, Any]]:
-        if model and model not in site.models:
-            raise gr.Error(unknown_model(site, model), print_exception=False)
-        if not files:
-            raise gr.Error("There is no file. Send at least one.", print_exception=False)
         try:
-            if threshold is not None:
-                check_threshold(threshold)
-            name = model or site.choose(files)
-            if len(files) == 1:
-                predictions = [await site.predict(name, files[0], at)]
-            else:
-                predictions = await site.predict_many(name, files, at)
+            return await _answers(site, files, model, at, threshold)
         except SecondhandError as error:
-            message = without_paths(str(error), files[0])
-            raise gr.Error(message, print_exception=False) from None
-        rule = site.rule(name, threshold)
-        return [under_rule(prediction, rule) for prediction in predictions]
+            raise gr.Error(str(error), print_exception=False) from None
 
     def models() -> list[dict[str, Any]]:
         return [
@@ -240,33 +227,38 @@ async def _predict(site: Site, form: Any) -> dict[str, Any]:
     file = form.get("file")
     if not getattr(file, "filename", None):
         raise HTTPException(400, "The form has no file. Send one: curl -F file=@photo.jpg")
-    name = form.get("model") or site.choose([file.filename])
-    if name not in site.models:
-        raise HTTPException(400, unknown_model(site, name))
     at, threshold = _number(form, "at"), _number(form, "threshold")
-    if threshold is not None:
-        try:
-            check_threshold(threshold)
-        except SecondhandError as error:
-            raise HTTPException(400, str(error)) from None
     folder = Path(site.uploads) / secrets.token_hex(16)
     plain = re.sub(r"[^\w.-]", "_", file.filename, flags=re.ASCII)[-80:].lstrip("._")
     path = folder / (plain or "file")
     try:
         await asyncio.to_thread(_write, file.file, path)
-        prediction = await site.predict(name, str(path), at)
-    except Busy:
-        raise
-    except SecondhandError as error:
-        raise SecondhandError(without_paths(str(error), str(path))) from None
+        (answer,) = await _answers(site, [str(path)], form.get("model"), at, threshold)
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    return under_rule(prediction, site.rule(name, threshold))
+    return answer
 
 
-def unknown_model(site: Site, name: object) -> str:
-    """Message on a model that the page does not have."""
-    return f"model {str(name)[:100]}: this page has {', '.join(site.models) or 'no model yet'}"
+async def _answers(
+    site: Site, files: list[str], model: object, at: float | None, threshold: float | None
+) -> list[dict[str, Any]]:
+    """An object of `PREDICTIONS` for each uploaded file.
+
+    Raises
+    ------
+    SecondhandError : the page does not have this model, or none for these files; a wrong threshold; no file; or as
+        `Site.predict_many`.
+    """
+    if model and model not in site.models:
+        models = ", ".join(site.models) or "no model yet"
+        raise SecondhandError(f"model {str(model)[:100]}: this page has {models}")
+    if not files:
+        raise SecondhandError("There is no file. Send at least one.")
+    if threshold is not None:
+        check_threshold(threshold)
+    name = str(model) if model else site.choose(files)
+    rule = site.rule(name, threshold)
+    return [under_rule(answer, rule) for answer in await site.predict_many(name, files, at)]
 
 
 def _number(form: Any, key: str) -> float | None:
@@ -278,7 +270,7 @@ def _number(form: Any, key: str) -> float | None:
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
-        raise HTTPException(400, f"{key} {str(text)[:100]}: expected a number")
+        raise SecondhandError(f"{key} {str(text)[:100]}: expected a number")
     return value
 
 

@@ -25,7 +25,6 @@ from app.views import (
     note_html,
     span,
     table_html,
-    without_paths,
 )
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
@@ -192,7 +191,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         try:
             answer = await site.predict(name, path, moment)
         except SecondhandError as error:
-            return Query(), no_answer_html(without_paths(str(error), path)), hidden, "", nothing
+            return Query(), no_answer_html(str(error)), hidden, "", nothing
         rule = dial.rule(None if by_model else threshold)
         surest = f"the one most certain of {answer.best}"
         spans = [surest, *(span(w) for w in answer.windows)]
@@ -289,7 +288,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         try:
             answers = await site.predict_many(name, paths, moment or None, every=True)
         except SecondhandError as error:
-            return [], {}, none, None, "", no_answer_html(without_paths(str(error), paths[0]))
+            return [], {}, none, None, "", no_answer_html(str(error))
         rows = [
             (f"{n}: {Path(a.path).name}", n - 1)
             for n, a in enumerate(answers, start=1)

@@ -403,7 +403,8 @@ class Site:
 
         Raises
         ------
-        SecondhandError : not an uploaded file, the queue is full, or it took too long.
+        SecondhandError : not an uploaded file, the queue is full, or it took too long. The message names no folder of
+            this machine.
         """
         served = self.models[name]
         uploads = os.path.join(os.path.realpath(self.uploads), "")
@@ -423,6 +424,8 @@ class Site:
                 f"The prediction took longer than {served.limits.seconds:g} s and was stopped. "
                 "Send a shorter file, or try again when the page is less busy."
             ) from None
+        except SecondhandError as error:
+            raise SecondhandError(without_paths(str(error), file)) from None
         why, detail = prediction.reason.why, prediction.reason.detail
         top = prediction.top if every else prediction.top[: served.top]
         return prediction._replace(reason=Reason(why, without_paths(detail, file)), top=top)
@@ -430,12 +433,19 @@ class Site:
     async def predict_many(
         self, name: str, files: list[str], at: float | None, *, every: bool = False
     ) -> list[Prediction]:
-        """Predictions for several files: one place in the queue for all, a batch at a time. ``every`` : as in `predict`."""
+        """Predictions for several files: one place in the queue for all, a batch at a time. ``every`` : as in `predict`.
+
+        Raises
+        ------
+        SecondhandError : as `predict`, or too many files.
+        """
         limits = self.models[name].limits
         if len(files) > limits.files:
             raise SecondhandError(
                 f"{len(files)} files are more than the {limits.files} that this page takes at once. Send fewer."
             )
+        if len(files) == 1:
+            return [await self.predict(name, files[0], at, every=every)]
         if self.models[name].waiting >= limits.queue:
             raise Busy(limits.queue)
         at_once = asyncio.Semaphore(limits.batch)

@@ -1,4 +1,4 @@
-"""python -m datasets.cache info|verify|clear [flags]
+"""usage: python -m datasets.cache info|verify|clear [flags]
 
 Inspect, verify or empty the cache of spectrograms and decoded pictures.
 

@@ -1,4 +1,4 @@
-"""python -m datasets.catalog [NAME...] [flags]
+"""usage: python -m datasets.catalog [NAME...] [flags]
 
 List and download public data sets, which finetune --data takes by name.
 

@@ -1,4 +1,4 @@
-"""python -m datasets.render FILE... --out FOLDER [flags]
+"""usage: python -m datasets.render FILE... --out FOLDER [flags]
 
 Write spectrograms of sound files and Q-scans of strain files as PNG pictures, without training.
 

@@ -1,4 +1,4 @@
-"""python -m learners.adjust MODEL [flags]
+"""usage: python -m learners.adjust MODEL [flags]
 
 Choose between answering and refusing, without training. Prints how many held-out files the model answers under
 stricter and looser rules, and how many answers are right; with --out writes a copy of the model with another rule.

@@ -1,4 +1,4 @@
-"""python -m learners.audit MODEL PATH... | MODEL --labels TABLE [flags]
+"""usage: python -m learners.audit MODEL PATH... | MODEL --labels TABLE [flags]
 
 Estimate how often a model is right on your own unlabelled files. First draw the files that tell most about it, by
 stratified sampling, and label them in the table, or on the page by app --label. Then give the table as --labels: it

@@ -1,4 +1,4 @@
-"""python -m learners.discover MODEL PATH... [flags]
+"""usage: python -m learners.discover MODEL PATH... [flags]
 
 Find new classes: cluster the files that a model refuses, and list which files are of classes that it does not know
 (conformal p-values and Benjamini-Hochberg, arXiv 2104.08279). Write the name of a cluster into one row of the

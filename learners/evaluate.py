@@ -1,4 +1,4 @@
-"""python -m learners.evaluate MODEL --data SOURCE [flags]
+"""usage: python -m learners.evaluate MODEL --data SOURCE [flags]
 
 Measure a model on labelled files that it was not trained on: accuracy, calibration, and how many files of unknown
 classes it refuses. Writes a report and a table of predictions. With --no-labels it estimates the accuracy. Exit

@@ -1,4 +1,4 @@
-"""python -m learners.export MODEL [flags]
+"""usage: python -m learners.export MODEL [flags]
 
 Export a model as one ONNX file that includes normalisation and temperature scaling. Input: uint8 pixels [n, 3,
 height, width]. Outputs: calibrated probabilities, logits and features. The file is written only if it agrees with

@@ -1,4 +1,4 @@
-"""python -m learners.finetune --data SOURCE [SOURCE...] [flags]
+"""usage: python -m learners.finetune --data SOURCE [SOURCE...] [flags]
 
 Fine-tune a pretrained network on labelled pictures, sounds or strain. Writes a run folder with the model, a report, and
 the predictions for the files that were not trained on.

@@ -1,4 +1,4 @@
-"""python -m learners.predict MODEL PATH... [flags]
+"""usage: python -m learners.predict MODEL PATH... [flags]
 
 Predict the class of each file, or unknown with a reason: ambiguous (the probability is too low), unusual (the
 overall score is too low) or out of distribution (too far from the training data). Writes one row per file to

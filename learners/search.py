@@ -1,4 +1,4 @@
-"""python -m learners.search MODEL EXAMPLE [PATH...] [flags]
+"""usage: python -m learners.search MODEL EXAMPLE [PATH...] [flags]
 
 List the files, or windows of long recordings, that are most similar to an example, by the cosine similarity of the
 model's features. Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.

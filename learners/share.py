@@ -1,4 +1,4 @@
-"""python -m learners.share MODEL USER/NAME [flags]
+"""usage: python -m learners.share MODEL USER/NAME [flags]
 
 Share a model without its data. USER/NAME uploads the model folder to the Hugging Face hub, where others use it as
 hf:USER/NAME. Exit status: 0; 1 if an existing repository was not replaced; 2 for a wrong call.

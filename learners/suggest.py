@@ -1,4 +1,4 @@
-"""python -m learners.suggest MODEL PATH... [flags]
+"""usage: python -m learners.suggest MODEL PATH... [flags]
 
 Active learning: list the files whose labels would improve the model most. The model is unsure of them, and no two
 are alike (arXiv 1708.00489, 1906.03671). Fill in the column label of the table and give it to finetune --data.

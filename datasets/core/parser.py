@@ -109,7 +109,7 @@ class Parser(argparse.ArgumentParser):
 
     Parameters
     ----------
-    text : the docstring of its module: the call as its first line, what it does, and examples. It is the help.
+    text : the docstring of its module, which is the help: ``usage: …``, what the command does, ``examples:``.
     sections : dataclasses with an `option` or a `positional` for each setting; each becomes a group of the help.
     usual : settings that ``--help`` shows; ``--help-all`` then shows all. If empty, ``--help`` shows all.
     files : ``--config FILE`` and ``--print_config`` are flags, too.
@@ -128,7 +128,7 @@ class Parser(argparse.ArgumentParser):
         switches: Mapping[str, tuple[Callable[[], object], str]] = MappingProxyType({}),
         elsewhere: Callable[[str], str] = lambda flag: "",
     ) -> None:
-        usage, _, about = (text or "").partition("\n")
+        usage, _, about = (text or "").removeprefix("usage: ").partition("\n")
         about, _, self.examples = about.partition("examples:\n")
         super().__init__(
             prog=installed_commands(" ".join(usage.split()[:3])),

@@ -30,7 +30,7 @@ FAR = 5
 #: Number of files that each file is compared with, and of files from which the threshold is learnt.
 NEIGHBOURS, SAMPLE = 16, 200
 #: Number of similarities and of pairs in memory at once.
-_SIMILARITIES, _PAIRS = 2**24, 4096
+_SIMILARITIES, _PAIRS = 2**22, 4096
 
 
 class Clusters(NamedTuple):
@@ -66,9 +66,10 @@ def find_clusters(
     """
     visible = np.flatnonzero(thumbnails.any(axis=(1, 2)))
     n_files = int(files.max(initial=-1)) + 1
-    first, second = _candidates(thumbnails[visible], files[visible])
+    seen = thumbnails if len(visible) == len(thumbnails) else thumbnails[visible]  # no copy
+    first, second = _candidates(seen, files[visible])
     first, second = visible[first], visible[second]
-    threshold = _learn_threshold(thumbnails[visible], files[visible], labels[visible])
+    threshold = _learn_threshold(seen, files[visible], labels[visible])
     alike = _pair_correlations(thumbnails, first, second) >= threshold
     of_file = components(files[first[alike]], files[second[alike]], n_files)
     size = pd.Series(files).groupby(of_file[files]).nunique()

@@ -264,7 +264,7 @@ class TemperatureScaling:
         return cls(cautious(fitted), background)
 
     def scaled(self, logits: Floats) -> Floats:
-        """Logits divided by the temperature, [n, classes]; the input of gates and scores."""
+        """Logits divided by the temperature, [n, classes]; the input of rules and scores."""
         return logits / self.temperature.value
 
     def probabilities(self, scaled: Floats) -> Floats:
@@ -334,7 +334,7 @@ class Platt:
         return Temperature(1.0, *TEMPERATURES, self.items)
 
     def scaled(self, logits: Floats) -> Floats:
-        """Logits with scale and shift applied, [n, classes]; the input of the gates."""
+        """Logits with scale and shift applied, [n, classes]; the input of the rule."""
         return np.asarray(logits, np.float64) * self.scale + self.shift
 
     def probabilities(self, scaled: Floats) -> Floats:

@@ -35,8 +35,8 @@ class Distance:
 
     Attributes
     ----------
-    alpha : fraction of known items that the gate refuses.
-    knn : distance to the nearest training item; None if the gate is off.
+    alpha : fraction of known items that the distance refuses.
+    knn : distance to the nearest training item; None if the distance is off.
     calibration : [n], scores of the calibration items, ascending.
     score : Mahalanobis distance to the nearest class, which changes least on data from another source. None for
         multi-label models and training items without labels, where ``knn`` is used instead.
@@ -57,7 +57,7 @@ class Distance:
     ) -> tuple[Distance, Mask, list[str]]:
         """Fit to training items (``reference``) and calibration ``features`` [n, d].
 
-        Returns the gate, whether each calibration item passes it (bool [n]), and notes.
+        Returns the distance, whether each calibration item passes it (bool [n]), and notes.
         """
         check_alpha(alpha)
         knn, count, score, copy = KNN(), len(features), None, 0.0
@@ -73,13 +73,13 @@ class Distance:
         passed = np.searchsorted(calibration, away, side="right") / max(count, 1) >= alpha
         passed |= near >= -copy
         notes = []
-        gate = cls(alpha, knn, calibration, score, copy)
-        if gate.too_few:
+        distance = cls(alpha, knn, calibration, score, copy)
+        if distance.too_few:
             notes.append(
                 f"{counted(count, 'calibration item')} cannot set a limit for the distance; at least "
-                f"{gate.least} are needed. No file is refused as out of distribution"
+                f"{distance.least} are needed. No file is refused as out of distribution"
             )
-        return gate, passed, notes
+        return distance, passed, notes
 
     @property
     def least(self) -> int:

@@ -15,6 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from fastai.callback.fp16 import AMPMode
 from fastai.data.core import DataLoaders
@@ -31,8 +32,6 @@ from learners.training.callbacks import Compile, undisturbed_randomness
 
 log = logging.getLogger(__name__)
 
-#: Largest size of features in bytes that is kept in memory; larger ones go to a memory-mapped file.
-IN_MEMORY = 2**31
 #: Layers without weights at the start of a head. Features are cached after them, so pooled and not as maps.
 PASSIVE = (Unit, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity)
 
@@ -42,12 +41,12 @@ class Outputs(NamedTuple):
 
     Attributes
     ----------
-    x : float32 [n, width], such as features.
+    x : float32 [n, width], such as features; a tensor, or rows that are read when they are asked for.
     y : their targets, [n] or [n, classes].
     numbers : item number of each row. There are more than rows if an item could not be read.
     """
 
-    x: Tensor
+    x: Tensor | StoredRows
     y: Tensor
     numbers: Sequence[int]
 
@@ -73,7 +72,7 @@ def outputs(
     Parameters
     ----------
     title : name of the work on the terminal.
-    file : memory-mapped if the features are too large for the memory (see `IN_MEMORY`).
+    file : where the outputs are stored; default: in memory.
     precision : autocast context; default: float32.
     before_batch : called with the number of items of each batch.
 
@@ -82,25 +81,46 @@ def outputs(
     SecondhandError : no file can be read.
     """
     loader.seed = torch.initial_seed()
-    x: Tensor | None = None
+    rows: list[Tensor] = []
     targets: list[Tensor] = []
-    filled = 0
+    stored = None if file is None else StoredRows(file)
     with progress.step(title, loader.n) as advance:
-        for inputs, y in _merge_single_items(loader):
+        for batch in loader:
+            inputs, y = (part.as_subclass(Tensor) for part in batch)
             before_batch(len(inputs))
             with precision or nullcontext():
-                rows = network(inputs)
-            if x is None:
-                x = _allocate((loader.n, *rows.shape[1:]), file)
-            x[filled : filled + len(rows)] = rows
+                x = network(inputs)
+            if stored is None:
+                rows.append(x.float().cpu())
+            else:
+                stored.append(x)
             targets.append(y.cpu())
-            filled += len(rows)
-            advance(filled)
-    if x is None:
+            advance(sum(map(len, targets)))
+    if not targets:
         raise SecondhandError(
             "No training or validation file can be read any more. Check that their folder still exists"
         )
-    return Outputs(x[:filled], torch.cat(targets), loader.order)
+    return Outputs(torch.cat(rows) if stored is None else stored, torch.cat(targets), loader.order)
+
+
+class StoredRows:
+    """Rows float32 [n, width] in a file. Those that are read take memory, and not for longer than they are used."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.shape = file, (0, 0)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def append(self, rows: Tensor) -> None:
+        with open(self.file, "ab") as file:
+            file.write(rows.float().cpu().numpy().tobytes())
+        self.shape = (len(self) + len(rows), rows.shape[1])
+
+    def __getitem__(self, numbers: Tensor) -> Tensor:
+        # Mapped anew each time: pages of a map that stays open count as memory of the process.
+        rows = np.memmap(self.file, np.float32, "r", shape=self.shape)
+        return torch.from_numpy(rows[numbers.numpy()])
 
 
 @contextmanager
@@ -142,7 +162,7 @@ def frozen_features(
                         outputs(body, loader, file=file, precision=precision, before_batch=count)
                     )
             loader = valid.new(shuffle=False, drop_last=False)
-            of_validation = outputs(body, loader)
+            of_validation = outputs(body, loader, file=Path(folder, "valid"))
         log.debug(
             "Features of %d files, %d times: %.1f s",
             len(learn.dls.train_ds), len(of_training), time.monotonic() - start,
@@ -233,7 +253,8 @@ def head_learner(learn: Learner, versions: int, *, adapt: bool) -> Iterator[Lear
 def _adapting_norms(body: nn.Module, adapt: bool) -> Iterator[Callable[[int], None]]:
     """Make BatchNorms normalise by batch and average their statistics over all items.
 
-    Yields a function to call with the number of items before each batch.
+    Yields a function to call with the number of items before each batch. A single item has no statistics of its own:
+    it is normalised by the averages.
     """
     norms = batch_norms(body) if adapt else []
     momenta = [norm.momentum for norm in norms]
@@ -246,6 +267,7 @@ def _adapting_norms(body: nn.Module, adapt: bool) -> Iterator[Callable[[int], No
         nonlocal seen
         seen += items
         for norm in norms:
+            norm.train(items > 1)
             norm.momentum = items / seen
 
     try:
@@ -256,34 +278,6 @@ def _adapting_norms(body: nn.Module, adapt: bool) -> Iterator[Callable[[int], No
             norm.eval()
 
 
-def _merge_single_items(batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the batches in order. A batch of one item is merged with the next batch, or at the end with the previous.
-
-    BatchNorm cannot normalise a single item with a 1 x 1 map. The loader cannot merge batches, because each of its
-    workers makes its own.
-    """
-    pending: tuple[Tensor, ...] | None = None
-    single: tuple[Tensor, ...] | None = None
-    for batch in batches:
-        current = tuple(part.as_subclass(Tensor) for part in batch)
-        if single is not None:
-            current, single = _concatenate(single, current), None
-        if len(current[0]) == 1:
-            single = current
-            continue
-        if pending is not None:
-            yield pending[0], pending[1]
-        pending = current
-    if single is not None:
-        pending = single if pending is None else _concatenate(pending, single)
-    if pending is not None:
-        yield pending[0], pending[1]
-
-
-def _concatenate(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(torch.cat(tensors) for tensors in zip(first, second, strict=True))
-
-
 def _autocast(learn: Learner) -> Any:
     """Autocast context of the learner's training precision."""
     if hasattr(learn, "cpu_autocast"):
@@ -292,11 +286,3 @@ def _autocast(learn: Learner) -> Any:
         half = learn.mixed_precision.amp_mode == AMPMode.FP16
         return torch.autocast("cuda", torch.float16 if half else torch.bfloat16)
     return nullcontext()
-
-
-def _allocate(shape: tuple[int, ...], file: Path | None) -> Tensor:
-    """An uninitialised float32 tensor, in memory or mapped to ``file`` (see `IN_MEMORY`)."""
-    count = torch.Size(shape).numel()
-    if file is None or 4 * count <= IN_MEMORY:
-        return torch.empty(shape)
-    return torch.from_file(str(file), shared=True, size=count).view(shape)

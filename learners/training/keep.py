@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from scipy.special import stdtrit
 from torch import Tensor, nn
 
+from datasets.core.checked import read_as
 from datasets.core.errors import BadFile
 from datasets.core.files import write_beside
 from learners.model.tensors import save_weights
@@ -177,7 +178,7 @@ class Keep:
         if file.exists():
             try:
                 with safe_open(file, "pt") as opened:
-                    self.kept = Kept(**json.loads(opened.metadata()["best"]))
+                    self.kept = read_as(Kept, json.loads(opened.metadata()["best"]), "best")
             except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
                 raise BadFile(file, f"damaged ({error}). Start again with --overwrite") from None
         return self.kept

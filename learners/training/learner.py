@@ -32,7 +32,6 @@ from fastai.optimizer import OptimWrapper
 from fastai.vision.learner import model_meta, vision_learner
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn.functional import linear
 
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing
@@ -129,7 +128,7 @@ def fine_tune(
 
     Parameters
     ----------
-    settings : resolved settings, see `TrainSettings.resolved`.
+    settings : resolved settings, see `learners.runs.resolve.resolve`.
     objective : the objective given to `make_learner`.
     groups : group number of each training item; cross-validation of the head keeps groups together.
     warm_start : the head is already trained, so its fit starts from its weights.
@@ -193,7 +192,7 @@ def fit_head(
             "Head fitted to %d files: C %g, cross-validated loss %.3f",
             len(train.y), fitted.strength, fitted.loss,
         )  # fmt: skip
-        logits, reached = (linear(part.x, fitted.weight, fitted.bias) for part in (train, valid))
+        logits, reached = (fitted.logits(part.x) for part in (train, valid))
         loss = float(objective.plain_loss(logits, train.y))
         if not math.isfinite(loss):
             raise SecondhandError(
@@ -237,8 +236,9 @@ def keep_blend(keep: Keep, learn: Learner, objective: Objective, epochs: int) ->
         learn.model.load_state_dict(blend(*ends, share))
         loader = learn.dls.valid.new(shuffle=False, drop_last=False)
         validated = outputs(learn.model.eval(), loader, "Comparing with the head-only model")
-        figures[share] = objective.figures(validated.x, validated.y)
-        losses[share] = objective.losses(validated.x, validated.y)
+        logits = validated.x[torch.arange(len(validated.y))]
+        figures[share] = objective.figures(logits, validated.y)
+        losses[share] = objective.losses(logits, validated.y)
         log.debug(
             "Blend, %.0f %% of the way from the head-only model: valid_loss %.4f",
             100 * share, figures[share]["valid_loss"],

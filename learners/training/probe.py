@@ -8,9 +8,9 @@ pretraining, the probe is often the best model.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, linear
 
 from datasets.core import progress
 from datasets.items.splits import stratified_folds
@@ -45,6 +45,19 @@ PASSES = 40
 ON_BIAS = 0.01
 
 Floats = NDArray[np.float64]
+
+
+class RowsOfFeatures(Protocol):
+    """A tensor [n, width], or what gives its rows by their numbers."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, numbers: Tensor) -> Tensor: ...
+
+
 #: Summed loss of logits, float64 [n, classes], of the rows with these numbers.
 RowLoss = Callable[[Tensor, Tensor], Tensor]
 
@@ -64,9 +77,14 @@ class LinearProbe(NamedTuple):
     strength: float
     loss: float
 
+    def logits(self, features: RowsOfFeatures) -> Tensor:
+        """Logits [n, classes] of features [n, width]."""
+        parts = torch.arange(len(features)).split(BLOCK)
+        return torch.cat([linear(features[part].cpu(), self.weight, self.bias) for part in parts])
+
 
 def fit_probe(
-    features: Tensor,
+    features: RowsOfFeatures,
     targets: Tensor,
     n_classes: int,
     *,
@@ -127,7 +145,10 @@ def fit_probe(
         )
 
     layer, strength, loss = cross_validated(
-        fit, loss_of, folds_for(y.numpy(), groups, seed), features.numel() * n_classes
+        fit,
+        loss_of,
+        folds_for(y.numpy(), groups, seed),
+        len(features) * features.shape[1] * n_classes,
     )
     weight, bias = rows.for_features(layer)
     if start is not None:
@@ -136,7 +157,7 @@ def fit_probe(
 
 
 def fit_multi_label_probe(
-    features: Tensor,
+    features: RowsOfFeatures,
     targets: Tensor,
     n_classes: int,
     criterion: Callable[[Tensor, Tensor], Tensor],
@@ -168,7 +189,9 @@ def fit_multi_label_probe(
         return len(subset) * rows.sum_over(subset, layer, loss) / float(known)
 
     folds = folds_for(np.zeros(len(y), np.int64), groups, seed)
-    layer, strength, mean = cross_validated(fit, loss_of, folds, features.numel() * n_classes)
+    layer, strength, mean = cross_validated(
+        fit, loss_of, folds, len(features) * features.shape[1] * n_classes
+    )
     weight, bias = rows.for_features(layer)
     return LinearProbe(weight.float(), bias.float(), strength, mean)
 
@@ -254,7 +277,7 @@ class Rows:
     """
 
     @threadpool_limits.wrap(limits=1)
-    def __init__(self, features: Tensor) -> None:
+    def __init__(self, features: RowsOfFeatures) -> None:
         self.features, count = features, len(features)
         self.axes: Tensor | None = None
         everything, none = torch.arange(count), torch.zeros(features.shape[1]).double()
@@ -275,7 +298,7 @@ class Rows:
         for part in numbers.split(BLOCK):
             rows = self.features[part]
             if self.axes is None:
-                rows = (rows.cpu().double() - self.mean) / self.scale
+                rows = rows.cpu().double().sub_(self.mean).div_(self.scale)
             yield part, rows
 
     def sum_over(self, numbers: Tensor, layer: Tensor, loss: RowLoss) -> float:

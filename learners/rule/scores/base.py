@@ -25,7 +25,7 @@ class Score:
     name : the word behind ``--score``.
     help : what it is, in a few words for ``--help``.
     needs_features : whether it needs features and training items; without, features may be None and nothing is fitted.
-    shared : name of its array that equals the reference of the distance gate, and is stored only there; "" if none does.
+    shared : name of its array that equals the reference of the distance, and is stored only there; "" if none does.
     parts : scores that a combined score consists of, by name.
     """
 
@@ -68,7 +68,7 @@ SCORES: Registry[type[Score]] = Registry("learners.rule.scores")
 
 
 def fit_score(kind: type[Score], nearest: Score | None, train: Outputs | None) -> Score:
-    """A score fitted to training items; that of the distance gate, ``nearest``, serves if it is of this kind."""
+    """A score fitted to training items; that of the distance, ``nearest``, serves if it is of this kind."""
     if isinstance(nearest, kind):
         return nearest
     score = kind()
@@ -89,7 +89,7 @@ def fit_score(kind: type[Score], nearest: Score | None, train: Outputs | None) -
 def restore_score(
     score: Score, reference: Floats32 | None, arrays: Mapping[str, ArrayLike]
 ) -> None:
-    """Restore the score of a saved model; ``reference`` is that of the distance gate."""
+    """Restore the score of a saved model; ``reference`` is that of the distance."""
     values = {k.removeprefix("score."): v for k, v in arrays.items() if k.startswith("score.")}
     if reference is not None and score.shared:
         values[score.shared] = reference

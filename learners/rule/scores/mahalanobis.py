@@ -1,4 +1,4 @@
-"""The Mahalanobis distance to the nearest class, used by the distance gate and by `rmds`."""
+"""The Mahalanobis distance to the nearest class, used by `learners.rule.distance` and by `rmds`."""
 
 from __future__ import annotations
 

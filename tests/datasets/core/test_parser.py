@@ -75,7 +75,7 @@ class Drawing(Shared):
         }
 
 
-HELP = """python -m learners.draw MODEL [PATH...] [flags]
+HELP = """usage: python -m learners.draw MODEL [PATH...] [flags]
 
 Draw.
 

@@ -71,9 +71,10 @@ def records_in(folder: Path, **how) -> Records:
 
 
 def quietly(learn: Learner, epochs: int = 1, freeze_epochs: int = 1, **settings) -> None:
-    train = TrainSettings(epochs=epochs, freeze_epochs=freeze_epochs, **{"lr": 1e-3} | settings)
+    rates = {"lr": 1e-3, "lr_mult": 100.0}
+    train = TrainSettings(epochs=epochs, freeze_epochs=freeze_epochs, **rates | settings)
     with learn.no_bar(), learn.no_logging():
-        fine_tune(learn, train.resolved("picture", fits=False))
+        fine_tune(learn, train)
 
 
 @pytest.mark.parametrize("name", [CNN, VIT])

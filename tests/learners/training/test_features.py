@@ -190,19 +190,7 @@ def test_batchnorm_follows_the_training_files_where_all_weights_are_to_be_traine
     ).item() == pytest.approx(anew[0], abs=1e-4)
 
 
-@pytest.mark.parametrize("sizes", [(), (1,), (1, 1), (1, 3), (3, 1), (1, 1, 1), (2, 1, 3, 3, 1)])
-def test_no_item_is_lost_and_none_is_alone(sizes):
-    x = torch.arange(sum(sizes))
-    batches = list(
-        features._merge_single_items(zip(x.split(sizes), (-x).split(sizes), strict=True))
-    )
-    assert torch.cat([x[:0], *(a for a, _ in batches)]).tolist() == x.tolist()
-    assert torch.cat([x[:0], *(b for _, b in batches)]).tolist() == (-x).tolist()
-    assert all(len(a) > 1 for a, _ in batches) or sizes == (1,)
-    assert max((len(a) for a, _ in batches), default=0) <= max(sizes, default=0) + 2
-
-
-def test_a_last_file_alone_is_no_batch(folder, tmp_path):  # noqa: F811
+def test_a_last_file_alone_is_normalised_by_the_averages(folder, tmp_path):  # noqa: F811
     """The last feature map is 1 x 1, so a single item gives BatchNorm a single value."""
     learn = learner(folder, tmp_path, size=32)
     learn = learner(folder, tmp_path, size=32, bs=learn.dls.train.n - 1)
@@ -212,7 +200,7 @@ def test_a_last_file_alone_is_no_batch(folder, tmp_path):  # noqa: F811
         lambda module, inputs: passed.append(len(inputs[0])) if module.training else None
     )
     quietly(learn, epochs=1, freeze_epochs=1)
-    assert passed == [learn.dls.train.n, learn.dls.train.n - 1]
+    assert passed == 2 * [learn.dls.train.n - 1]
 
 
 def test_the_seed_says_which_features(folder, tmp_path):  # noqa: F811
@@ -243,16 +231,13 @@ def test_mixup_needs_pictures_and_says_so(folder, tmp_path, caplog):  # noqa: F8
     assert "--mixup mixes the inputs" in caplog.text
 
 
-def test_more_features_than_memory_are_mapped_from_a_file(folder, tmp_path, monkeypatch):  # noqa: F811
-    results = []
-    for limit in (features.IN_MEMORY, 100):
-        monkeypatch.setattr(features, "IN_MEMORY", limit)
-        learn = learner(folder, tmp_path)
-        torch.manual_seed(1)
-        frozen_only(learn, epochs=2, views=2)
-        results.append(_state(learn.model))
-    assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
-    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".features")]
+def test_stored_rows_are_those_of_a_tensor(tmp_path):
+    x, stored = torch.randn(7, 3), features.StoredRows(tmp_path / "rows")
+    for part in x.split(2):
+        stored.append(part)
+    assert (len(stored), stored.shape) == (7, (7, 3))
+    numbers = torch.tensor([5, 0, 5])
+    assert torch.equal(stored[numbers], x[numbers])
 
 
 def test_ctrl_c_gives_the_callbacks_back(folder, tmp_path):  # noqa: F811
