@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from app.rules import PageRule
 from app.views import note_html, rule_effect_html, rule_words
-from learners.cli.result import part_name
+from learners.cli.result import answers_at
 from learners.rule.operating_points import OperatingPoints
 from learners.rule.rule import Rule
 
@@ -80,13 +80,13 @@ class PointsDial:
 
     def effect(self, value: float | None) -> Markup:
         point = self.table.points[self._number(value)]
-        counts = self.table.sentence(point, part_name(self.table.split))
+        counts = answers_at(self.table, point)
         flags = (
             f" As a flag of predict, evaluate and adjust: {point.rule}." if point.overrides else ""
         )
         effect = note_html(f"It answers {counts} Training used none of them.", status=True)
         if point is self.table.own and (more := self.table.offered) is not None:
-            looser = self.table.sentence(more, part_name(self.table.split))
+            looser = answers_at(self.table, more)
             effect += note_html(
                 f"That is fewer than half. With {more.rule} (move the slider to the right) it answers {looser}"
             )

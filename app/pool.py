@@ -32,11 +32,12 @@ from datasets.kinds.base import KINDS
 from datasets.kinds.finding import some_files
 from learners.active.auditing import read_audit
 from learners.active.embeddings import Embeddings
+from learners.active.sheets import flac
 from learners.active.teaching import Suggestion, labelled_in, suggest
 from learners.cameras.bursts import events_of
 from learners.cli.console import as_typed
 from learners.inference.predictor import Predictor
-from learners.report.galleries import Pictures, flac, page_picture, time_span
+from learners.report.galleries import Pictures, page_picture, time_span
 from learners.templates import data_uri, render
 
 log = logging.getLogger(__name__)

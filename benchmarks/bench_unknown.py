@@ -156,7 +156,7 @@ class Run:
         for name, score in fit_scores(known["train"], known["calibration"]).items():
             a, b = (score.score(items.features, items.logits) for items in (held, ood))
             at = [accepted_at_coverage(a, b, part) for part in (0.6, 0.7)]
-            rows.append((name, auroc(a, b), *at, auroc(a[right], a[~right])))
+            rows.append((name, auroc(a, b)[0], *at, auroc(a[right], a[~right])[0]))
         return pd.DataFrame(rows, columns=["score", "AUROC", "at 60 %", "at 70 %", "errors"])
 
 
@@ -318,7 +318,7 @@ def accepted(run: Run, near: list[str], far: dict[str, list[str]]) -> dict[str, 
         "ECE by chance": error.ece_by_chance,
         "known accepted": float(answered.mean()),
         "accuracy of accepted": float(right[answered].mean()),
-        "near: AUROC": auroc(known.known, ood.known),
+        "near: AUROC": auroc(known.known, ood.known)[0],
         "near accepted": float((ood.label >= 0).mean()),
         "near accepted, half of known": accepted_at_coverage(known.known, ood.known, 0.5),
     }
@@ -352,8 +352,8 @@ def left_out(asked: argparse.Namespace) -> pd.DataFrame:
         run = Run(folder)
         (labels, known), (_, strange) = run.decided("valid"), run.decided("unknown")
         rows[name] = {
-            "AUROC": auroc(known.known, strange.known),
-            "AUROC of probability": auroc(known.probability, strange.probability),
+            "AUROC": auroc(known.known, strange.known)[0],
+            "AUROC of probability": auroc(known.probability, strange.probability)[0],
             "accuracy": float((known.best == labels).mean()),
             "known accepted": float((known.label >= 0).mean()),
             "strangers accepted": float((strange.label >= 0).mean()),

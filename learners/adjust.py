@@ -167,9 +167,8 @@ def _write(settings: AdjustSettings, out: Path, chosen: Mapping[str, Any]) -> No
         note=f"adjusted: {rule}",
     )
     if before and after:
-        name = result.part_name(before.split)
-        print(f"It answered      {before.sentence(before.own, name)}")
-        print(f"Now it answers   {after.sentence(after.own, name)}")
+        print(f"It answered      {result.answers_at(before, before.own)}")
+        print(f"Now it answers   {result.answers_at(after, after.own)}")
         if (before.own.answered, before.own.unknown) == (after.own.answered, after.own.unknown):
             print("Nothing changed: both rules answer the same number of these files.")
     else:

@@ -78,9 +78,9 @@ def _draw(settings: AuditSettings) -> int:
     """Draw files, write the table and the sheet, and print what to do with them."""
     from learners.active.auditing import check_single_label, columns_of, draw_audit
     from learners.active.listing import as_text, check_out, write_list
+    from learners.active.sheets import Shot
     from learners.active.teaching import find_pool, labelled_in
     from learners.inference.predictor import Predictor
-    from learners.report.galleries import Shot
 
     out = settings.out or Path("audit.csv")
     check_out(out, overwrite=settings.overwrite)

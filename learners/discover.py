@@ -56,10 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.start(settings)
     from learners.active.discovery import discover
     from learners.active.listing import as_text, check_out, write_list
+    from learners.active.sheets import Shot
     from learners.active.teaching import PoolCounts, labelled_in
     from learners.inference.predictor import Predictor
     from learners.model.hub import model_folder
-    from learners.report.galleries import Shot
 
     check_out(settings.out, overwrite=settings.overwrite)
     settings.model = str(model_folder(settings.model))

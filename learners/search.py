@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _write(matches: list[Match], predictor: Predictor, settings: SearchSettings) -> int:
     """Write the matches to ``--out`` with their page, or to standard output. Returns 0."""
     from learners.active.listing import as_text, write_list
-    from learners.report.galleries import Shot
+    from learners.active.sheets import Shot
 
     rows = [match.part._asdict() | {"similarity": match.similarity} for match in matches]
     text = as_text(COLUMNS, rows, settings.format)

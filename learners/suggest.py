@@ -48,10 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = read_call(SuggestSettings, argv, __doc__)
     console.start(settings)
     from learners.active.listing import as_text, check_out, write_list
+    from learners.active.sheets import Shot
     from learners.active.teaching import find_pool, labelled_in, suggest
     from learners.inference.predictor import Predictor
     from learners.model.hub import model_folder
-    from learners.report.galleries import Shot
 
     check_out(settings.out, overwrite=settings.overwrite)
     settings.model = str(model_folder(settings.model))

@@ -44,7 +44,7 @@ from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 from learners.acceleration import keep_memory
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings, TrainSettings
-from learners.evaluation.figures import all_figures
+from learners.evaluation.figures import all_figures, score_items
 from learners.evaluation.held_out import outputs_to_calibrate, predict_held_out
 from learners.model.bundle import Bundle, save_bundle
 from learners.tasks.single import SingleLabel
@@ -166,7 +166,7 @@ rule = SingleLabel().fit_rule(measured, classes, ConfidenceSettings(threshold=0.
 bundle = replace(bundle, rule=rule)
 predictor = Predictor(bundle)
 evaluation = predict_held_out(predictor, table, bs=64)
-metrics = all_figures(evaluation, bundle)
+metrics = all_figures(evaluation, bundle, score_items(evaluation, bundle))
 valid = metrics["splits"]["valid"]
 print(f"{valid['accuracy']['value']:.1%} of the validation digits are right; "
       f"{valid['coverage']['value']:.0%} are answered, {valid['accuracy_of_accepted']['value']:.1%} "

@@ -10,11 +10,11 @@ from pathlib import Path
 from datasets.core.cells import check_not_spreadsheet, csv_bytes, write_rows
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
+from learners.active.sheets import Shot, write_sheet
 from learners.files.jsonable import jsonable
 from learners.files.lock import check_replaceable
 from learners.inference.predictions import cell
 from learners.inference.predictor import Predictor
-from learners.report.galleries import Shot, write_sheet
 
 Row = Mapping[str, object]
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.errors import counted
+
+if TYPE_CHECKING:
+    from learners.rule.operating_points import OperatingPoint, OperatingPoints
 
 #: Share of the files up to which a model "answers almost nothing".
 ALMOST_NOTHING = 0.1
@@ -55,6 +58,49 @@ class Result:
 def part_name(split: str) -> str:
     """Name of a split in a sentence."""
     return "validation" if split == "valid" else split
+
+
+class Counts(NamedTuple):
+    """How many files of one part are named right (by the most probable class) and answered."""
+
+    part: str
+    items: int
+    named_right: int
+    answered: int
+    right: int  # of the answered
+
+    @property
+    def files(self) -> str:
+        """What the counts are of."""
+        return f"{self.items} {part_name(self.part)} files"
+
+
+def counts_of(metrics: Mapping[str, Any], part: str) -> Counts:
+    """The counts behind the shares that `learners.evaluation.figures.measure` has of a part."""
+    items = int(metrics[f"{part}_items"])
+    answered = round(metrics[f"{part}_coverage"] * items)
+    right = round((metrics.get(f"{part}_accuracy_of_accepted") or 0.0) * answered)
+    return Counts(part, items, round(metrics[f"{part}_accuracy"] * items), answered, right)
+
+
+def right_of_answered(right: int, answered: int) -> str:
+    """The end of a sentence on answers. Its denominator is never that of the files."""
+    return f"{right} of {counted(answered, 'answered file')} {'is' if right == 1 else 'are'} right"
+
+
+def denominator(metrics: Mapping[str, Any], name: str) -> str:
+    """What the share ``name`` of the metrics of a model is of; "" if it is not a share of files."""
+    part, _, figure = name.partition("_")
+    if (items := metrics.get(f"{part}_items")) is None:
+        return ""
+    if figure == "accuracy_of_accepted":
+        return counted(counts_of(metrics, part).answered, "answered file")
+    if part in ("unknown", "background"):
+        kind = "of unknown classes" if part == "unknown" else "of the background"
+        return f"{counted(items, 'file')} {kind}"
+    if figure in ("accuracy", "coverage"):
+        return f"{items} {part_name(part)} files"
+    return ""
 
 
 def part_with(metrics: Mapping[str, Any], figure: str) -> str | None:
@@ -137,7 +183,18 @@ def looser_rule(metrics: Mapping[str, Any]) -> tuple[str, str] | None:
     table = OperatingPoints.read(metrics)
     if table is None or (point := table.offered) is None:
         return None
-    return point.rule, table.sentence(point, part_name(table.split))
+    return point.rule, answers_at(table, point)
+
+
+def answers_at(table: OperatingPoints, point: OperatingPoint) -> str:
+    """What a model answers at one of its operating points."""
+    text = f"{point.answered} of {table.items} {part_name(table.split)} files"
+    if point.answered:
+        right = right_of_answered(point.right, point.answered)
+        text += f"; {right} (95 % limits {point.limits})"
+    if table.unknown_items:
+        text += f"; {point.unknown} of {table.unknown_items} files of unknown classes"
+    return f"{text}."
 
 
 def answers_almost_nothing(metrics: Mapping[str, Any]) -> bool:
@@ -149,16 +206,15 @@ def answers_almost_nothing(metrics: Mapping[str, Any]) -> bool:
 def _single(
     metrics: Mapping[str, Any], part: str, items: int, files: str, groups: int
 ) -> list[str]:
-    right = round(metrics[f"{part}_accuracy"] * items)
-    answered = round(metrics[f"{part}_coverage"] * items)
-    lines = [f"Right: {right} of {items} {files} ({_limits(metrics, f'{part}_accuracy')})."]
-    if answered:
-        correct = round((metrics.get(f"{part}_accuracy_of_accepted") or 0.0) * answered)
-        share = "all right" if correct == answered else f"{correct} of them right"
+    counts = counts_of(metrics, part)
+    accuracy = _limits(metrics, f"{part}_accuracy")
+    lines = [f"Named right: {counts.named_right} of {items} {files} ({accuracy})."]
+    if counts.answered:
         limits = _limits(metrics, f"{part}_accuracy_of_accepted")
-        lines.append(f"Answers {answered} of the {items}, {share} ({limits}).")
-    refused = f"{items - answered} of the {items}" if answered else f"all {items}"
-    lines.append(f"Refuses {refused}{_unknown(metrics, 'accepted')}.")
+        right = right_of_answered(counts.right, counts.answered)
+        lines.append(f"Answers {counts.answered} of {items} {files}; {right} ({limits}).")
+    unknown = _unknown(metrics, "accepted")
+    lines.append(f"Refuses {items - counts.answered} of {items} {files}{unknown}.")
     looser = looser_rule(metrics)
     if looser:
         lines.append(f"That is fewer than half. With {looser[0]} it answers {looser[1]}")
@@ -184,7 +240,8 @@ def _multi_label(metrics: Mapping[str, Any], part: str, items: int, files: str) 
     if (value := metrics.get(f"{part}_map")) is not None:
         lines.append(f"Mean average precision {value:.3f} on {items} {files}.")
     if (named := metrics.get(f"{part}_coverage")) is not None:
-        lines.append(f"Names labels in {round(named * items)} of the {items}{_unknown(metrics, 'answered', 'names labels in')}.")  # fmt: skip
+        unknown = _unknown(metrics, "answered", "names labels in")
+        lines.append(f"Names labels in {round(named * items)} of {items} {files}{unknown}.")
     for name, meaning in (
         ("precision", "of the labels named are right (precision)"),
         ("recall", "of the labels present are named (recall)"),
@@ -243,10 +300,14 @@ def find_confusions(predictions: Any, metrics: Mapping[str, Any]) -> list[tuple[
     """
     if (part := part_with(metrics, "accuracy")) is None:
         return []
-    rows = predictions.loc[predictions["split"].eq(part) & predictions["best"].ne("")]
-    wrong = rows.loc[rows["best"].ne(rows["truth"])]
+    return most_confused(predictions.loc[predictions["split"].eq(part)], 3)
+
+
+def most_confused(rows: Any, most: int) -> list[tuple[str, str, int]]:
+    """True class, named class and number of files of the most frequent confusions among ``rows`` of predictions."""
+    wrong = rows.loc[rows["best"].ne("") & rows["best"].ne(rows["truth"])]
     counts = wrong.groupby(["truth", "best"]).size().sort_values(ascending=False, kind="stable")
-    return [(str(truth), str(best), int(n)) for (truth, best), n in counts.head(3).items()]
+    return [(str(truth), str(best), int(n)) for (truth, best), n in counts.head(most).items()]
 
 
 def print_result(lines: Sequence[str], title: str = "Result", *, alarm: bool = False) -> None:

@@ -9,7 +9,8 @@ import pandas as pd
 
 from datasets.items.labels import UNKNOWN
 from learners.evaluation.calibration_metrics import part_of
-from learners.evaluation.held_out import OPEN_SET_SPLITS, is_correct
+from learners.evaluation.figures import outcomes_of
+from learners.evaluation.held_out import OPEN_SET_SPLITS
 
 #: Two-sided p-value of the sign test below which a class counts as changed.
 BY_CHANCE = 0.05
@@ -104,14 +105,12 @@ def maybe_of_new_class(
 
 
 def _figures(predictions: pd.DataFrame) -> dict[str, Any]:
-    right, accepted = predictions["best"].eq(predictions["truth"]), predictions["label"].ne(UNKNOWN)
-    named = is_correct(predictions)[accepted]
     figures: dict[str, Any] = {"items": len(predictions)}
-    measured = {"accepted": accepted}
-    if not predictions["split"].isin(OPEN_SET_SPLITS).any():
-        measured = {"accuracy": right, "accepted": accepted, "of accepted": named}
-    for name in ("accuracy", "accepted", "of accepted"):
-        figures |= _with_limits(name, measured.get(name, right[:0]), predictions)
+    open_set = predictions["split"].isin(OPEN_SET_SPLITS).any()
+    columns = ("accuracy", "accepted", "of accepted")
+    for name, hits in zip(columns, outcomes_of(predictions).values(), strict=True):
+        has_truth = name == "accepted" or not open_set
+        figures |= _with_limits(name, hits if has_truth else hits[:0], predictions)
     return figures
 
 

@@ -16,7 +16,6 @@ import pandas as pd
 from datasets.core.errors import counted
 from datasets.items.labels import UNKNOWN
 from learners.evaluation.calibration_metrics import (
-    calibration_figures,
     fraction,
     named_limits,
     part_of,
@@ -25,7 +24,7 @@ from learners.evaluation.calibration_metrics import (
     with_limits,
 )
 from learners.evaluation.held_out import Evaluation
-from learners.rule.arrays import Outputs, known_labels, softmax
+from learners.rule.arrays import Outputs, known_labels
 from learners.rule.calibrators import fit_temperature
 from learners.rule.decisions import Decisions
 from learners.rule.reasons import Why
@@ -65,6 +64,7 @@ def outputs_of_split(evaluation: Evaluation, classes: Sequence[str], split: str)
 def calibration_check(
     rule: Rule,
     items: Outputs,
+    calibration: Mapping[str, Any],
     coverage: float | None = None,
 ) -> CalibrationCheck:
     """Compare the guarantees and probabilities of a model with labelled items of known classes.
@@ -72,6 +72,7 @@ def calibration_check(
     Parameters
     ----------
     items : outputs of known items with raw logits.
+    calibration : their calibration figures before and after the temperature, of `learners.evaluation.figures.all_figures`.
     coverage : fraction of the calibration files that the model answers; None for that of its threshold, which
         was fitted with each file ranked within the others.
     """
@@ -81,7 +82,7 @@ def calibration_check(
     decided = rule.decide(items.logits, items.features)
     checks = [
         _accepted(rule, items, decided, coverage),
-        _temperature(rule, items, decided),
+        _temperature(rule, items, calibration),
         _distance(rule, items, decided),
     ]
     rows = [row for _, rows in checks for row in rows]
@@ -123,7 +124,7 @@ def _accepted(
     ]
 
 
-def _temperature(rule: Rule, items: Outputs, decided: Decisions) -> CheckedPart:
+def _temperature(rule: Rule, items: Outputs, calibration: Mapping[str, Any]) -> CheckedPart:
     labels, fitted = known_labels(items), rule.calibrator.temperature
     n, units = len(labels), items.groups
     best = fit_temperature(items.logits, labels, groups=units, what="file")
@@ -138,22 +139,15 @@ def _temperature(rule: Rule, items: Outputs, decided: Decisions) -> CheckedPart:
         f"[{best.low:.2f}, {best.high:.2f}]{side}" + (f". {best.message}" if best.message else "")
     )
     rows = [("temperature", fitted.value, best.value, best.low, best.high, n)]
-    before, after = (
-        calibration_figures(
-            softmax(items.logits, t, background=rule.calibrator.background),
-            labels,
-            groups=units,
-        )
-        for t in (1.0, fitted.value)
-    )
     for what, name in (("ECE", "ece"), ("NLL", "nll"), ("Brier", "brier")):
-        for when, figures in (("temperature 1", before), ("calibrated", after)):
-            estimate = getattr(figures, name)
-            figure = (estimate.value, estimate.low, estimate.high)
-            rows.append((f"{what}, {when}", float("nan"), *figure, n))
+        for when, known_as in (("before", "temperature 1"), ("after", "calibrated")):
+            figure = calibration[when][name]
+            limits = (figure["value"], figure["low"], figure["high"])
+            rows.append((f"{what}, {known_as}", float("nan"), *limits, n))
+    before, after = calibration["before"], calibration["after"]
     lines.append(
-        f"ECE {after.ece.value:.3f} [{after.ece.low:.3f}, {after.ece.high:.3f}] on {n} files "
-        f"({before.ece.value:.3f} at temperature 1; {after.ece_by_chance:.3f} by chance alone)"
+        "ECE {value:.3f} [{low:.3f}, {high:.3f}]".format(**after["ece"])
+        + f" on {n} files ({before['ece']['value']:.3f} at temperature 1; {after['ece_by_chance']:.3f} by chance alone)"
     )
     return lines, rows
 

@@ -6,7 +6,7 @@ separately: *valid* chose the epoch, *calibration* the temperature and threshold
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from datasets.core.errors import counted
 from datasets.items.labels import UNKNOWN
 from learners.cli.result import part_name
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation.auroc import auroc, auroc_interval
+from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
     named_limits,
@@ -40,6 +40,8 @@ CHOSE = (
     "The validation files chose the weights, so their {figure} is slightly too good. Use that of the calibration "
     "files, which chose no weights."
 )
+#: Shares that `measure` has of each split.
+SHARES = ("accuracy", "coverage", "accuracy_of_accepted")
 WHEN = ("before", "after")  # of the temperature
 MAX_POINTS = 400  # of a curve, as it is stored
 BINS = 30  # of a histogram of scores
@@ -119,7 +121,7 @@ def measure(predictions: pd.DataFrame) -> dict[str, Any]:
     """
     metrics: dict[str, Any] = {}
     for split, rows in predictions.groupby("split"):
-        outcomes = {f"{split}_{name}": hits for name, hits in _outcomes(rows).items()}
+        outcomes = {f"{split}_{name}": hits for name, hits in outcomes_of(rows).items()}
         if str(split) in OPEN_SET_SPLITS:
             outcomes = {f"{split}_accepted": rows["label"].ne(UNKNOWN)}
         for name, hits in outcomes.items():
@@ -129,21 +131,30 @@ def measure(predictions: pd.DataFrame) -> dict[str, Any]:
     return metrics
 
 
-def _outcomes(rows: pd.DataFrame) -> dict[str, pd.Series]:
+def limits_of(metrics: Mapping[str, Any], name: str) -> dict[str, float]:
+    """A fraction among the metrics of `measure`, with its limits, as ``value, low, high``; NaN, 0, 1 if it is not there."""
+    value, limits = metrics.get(name, float("nan")), metrics.get(f"{name}_interval", (0.0, 1.0))
+    return named_limits((value, *limits))
+
+
+def thinned(points: int) -> Ints:
+    """Indices of at most `MAX_POINTS` of the points of a curve, evenly spread, the ends among them."""
+    return np.unique(np.linspace(0, points - 1, MAX_POINTS).round().astype(int))
+
+
+def outcomes_of(rows: pd.DataFrame) -> dict[str, pd.Series]:
     """For each row: whether the best class is right, whether it is accepted; for accepted rows, whether they are right."""
     best, accepted = rows["best"].eq(rows["truth"]), rows["label"].ne(UNKNOWN)
     right = is_correct(rows)[accepted]
-    return {"accuracy": best, "coverage": accepted, "accuracy_of_accepted": right}
+    return dict(zip(SHARES, (best, accepted, right), strict=True))
 
 
-def all_figures(
-    evaluation: Evaluation, bundle: Bundle, *, scored: ScoredItems | None = None
-) -> dict[str, Any]:
+def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> dict[str, Any]:
     """Everything that is measured of an evaluation, fit for JSON (None where there is no figure).
 
     Parameters
     ----------
-    scored : `score_items` of the same evaluation and bundle, if already computed.
+    scored : `score_items` of the same evaluation and bundle.
 
     Returns
     -------
@@ -159,28 +170,30 @@ def all_figures(
     held-out items of it and the part refused, with limits; ``classes``: of `class_table`;
     ``weakest_class``: of `weakest_class`; ``confusion``: counts [true class, best class] of the held-out items; ``answers``: of `count_answers`.
     """
-    predictions = evaluation.predictions
-    scored, rule = score_items(evaluation, bundle) if scored is None else scored, bundle.rule
+    predictions, rule = evaluation.predictions, bundle.rule
     assert isinstance(rule, Rule)
     names = [str(name) for name in predictions["split"].unique() if name not in OPEN_SET_SPLITS]
     main = best_split(names)
     split = predictions["split"].to_numpy()[scored.rows]
     chosen = scored.where(split == main)
-    known = evaluation.known
-    learned = predictions.loc[predictions["split"].eq(BACKGROUND)]
-    refused = named_limits(part_of(learned["label"].eq(UNKNOWN), learned))
-    background = {"items": len(learned), "refused": refused}
+    known, metrics = evaluation.known, measure(predictions)
+    splits = {name: _split(predictions, scored, name, metrics) for name in sorted(names)}
+    accepted = limits_of(metrics, f"{BACKGROUND}_accepted")
+    refused = (1 - accepted["value"], 1 - accepted["high"], 1 - accepted["low"])
+    background = {"items": metrics.get(f"{BACKGROUND}_items"), "refused": named_limits(refused)}
     figures: dict[str, Any] = {
-        "metrics": measure(predictions),
+        "metrics": metrics,
         "evaluated_split": main,
         "headline": dict(zip(("split", "message"), headline(names), strict=True)),
-        "splits": {name: _split(predictions, scored, name) for name in sorted(names)},
+        "splits": splits,
         "reliability": _reliability(chosen, predictions),
-        "risk_coverage": _risk_coverage(chosen, predictions, main),
-        "unknown_classes": _unknown_figures(
-            chosen, scored.where(split == UNKNOWN), predictions, rule
+        "risk_coverage": _risk_coverage(
+            chosen, predictions, splits[main]["aurc"] if main else None
         ),
-        "background": background if len(learned) else None,
+        "unknown_classes": _unknown_figures(
+            chosen, scored.where(split == UNKNOWN), predictions, rule, metrics
+        ),
+        "background": background if background["items"] else None,
         "classes": class_table(known, bundle.classes).to_dict("records"),
         "weakest_class": weakest_class(known),
         "confusion": confusion(known, bundle.classes),
@@ -267,15 +280,16 @@ def confusion(known: pd.DataFrame, classes: list[str]) -> Ints:
     return counts.reindex(index=classes, columns=classes, fill_value=0).to_numpy(np.int64)
 
 
-def _split(predictions: pd.DataFrame, scored: ScoredItems, name: str) -> dict[str, Any]:
-    rows = predictions.loc[predictions["split"].eq(name)]
+def _split(
+    predictions: pd.DataFrame, scored: ScoredItems, name: str, metrics: Mapping[str, Any]
+) -> dict[str, Any]:
     in_split = scored.where(predictions["split"].to_numpy()[scored.rows] == name)
     labelled = in_split.where(in_split.labels >= 0)
     units = units_of(predictions.iloc[labelled.rows])
     return {
-        "items": len(rows),
+        "items": metrics[f"{name}_items"],
         "scored": len(in_split.rows),
-        **{name: named_limits(part_of(hits, rows)) for name, hits in _outcomes(rows).items()},
+        **{figure: limits_of(metrics, f"{name}_{figure}") for figure in SHARES},
         "calibration": {
             when: calibration_figures(getattr(labelled, when), labelled.labels, groups=units)
             if len(labelled.rows)
@@ -297,20 +311,20 @@ def _reliability(scored: ScoredItems, predictions: pd.DataFrame) -> dict[str, An
 
 
 def _risk_coverage(
-    scored: ScoredItems, predictions: pd.DataFrame, name: str | None
+    scored: ScoredItems, predictions: pd.DataFrame, area: float | None
 ) -> dict[str, Any] | None:
     """The risk-coverage curve; the model's point also counts the distance, so it may lie off the curve."""
     if not len(scored.rows):
         return None
     right = scored.right
     curve = risk_coverage(scored.gate, right)
-    points = np.unique(np.linspace(0, len(curve.risk) - 1, MAX_POINTS).round().astype(int))
+    points = thinned(len(curve.risk))
     accepted = predictions["label"].ne(UNKNOWN).to_numpy()[scored.rows]
     return {
         "coverage": curve.coverage[points],
         "risk": curve.risk[points],
         "threshold": curve.threshold[points],
-        "aurc": aurc(scored.gate, right),
+        "aurc": area,
         "point": {
             "coverage": float(accepted.mean()),
             "risk": float((~right[accepted]).mean()) if accepted.any() else None,
@@ -336,17 +350,21 @@ def stricter_threshold(accepted: Floats, *, below: float = np.inf) -> float | No
 
 
 def _accepted_unknown(
-    known: ScoredItems, ood: ScoredItems, predictions: pd.DataFrame, rule: Rule
+    known: ScoredItems,
+    ood: ScoredItems,
+    predictions: pd.DataFrame,
+    rule: Rule,
+    metrics: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Fraction of files of unknown classes that are accepted, and the effect of a stricter threshold."""
+    rate = limits_of(metrics, f"{UNKNOWN}_accepted")
     is_accepted = predictions["label"].ne(UNKNOWN)
     is_unknown = predictions["split"].eq(UNKNOWN)
-    rate = named_limits(part_of(is_accepted.loc[is_unknown], predictions))
     accepted = is_accepted.to_numpy()
     gates = [items.gate[accepted[items.rows]] for items in (ood, known)]
     on = "" if rule.on == PROBABILITY else f" of the score {rule.on}"
     value = stricter_threshold(gates[0], below=np.inf if on else 1.0)
-    files = int(is_unknown.sum())
+    files = metrics[f"{UNKNOWN}_items"]
     message = (
         f"{len(gates[0])} of {counted(files, 'file')} of unknown classes {'is' if len(gates[0]) == 1 else 'are'} "
         f"answered ({percent(rate['value'])}, {100 * rate['low']:.3g} to {percent(rate['high'])})"
@@ -395,22 +413,22 @@ def _flags(threshold: float, rule: Rule) -> str:
 
 
 def _unknown_figures(
-    known: ScoredItems, ood: ScoredItems, predictions: pd.DataFrame, rule: Rule
+    known: ScoredItems,
+    ood: ScoredItems,
+    predictions: pd.DataFrame,
+    rule: Rule,
+    metrics: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    rows = predictions.loc[predictions["split"].eq(UNKNOWN)]
-    if rows.empty:
+    items = metrics.get(f"{UNKNOWN}_items")
+    if items is None:
         return None
-    limits = auroc_interval(known.known, ood.known)
-    if len(known.rows) + len(ood.rows):
-        edges = np.histogram_bin_edges(np.r_[known.known, ood.known], BINS)
-    else:
-        edges = np.linspace(0, 1, BINS + 1)
+    edges = np.histogram_bin_edges(np.r_[known.known, ood.known], BINS)
     return {
-        "items": len(rows),
+        "items": items,
         "scored": len(ood.rows),
-        **_accepted_unknown(known, ood, predictions, rule),
+        **_accepted_unknown(known, ood, predictions, rule, metrics),
         "score": ood.score,
-        "auroc": named_limits((auroc(known.known, ood.known), *limits)),
+        "auroc": named_limits(auroc(known.known, ood.known)),
         "histogram": {
             "edges": edges,
             "known": np.histogram(known.known, edges)[0],

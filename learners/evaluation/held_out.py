@@ -45,11 +45,12 @@ class Evaluation:
     logits : float32 [n, classes]; NaN where there is no prediction.
     features : float32 [n, width], pooled features of the body; NaN likewise.
     scored : the task's `ScoredItems` or `ScoredLabels`.
-    metrics : figures as JSON, as a model folder keeps them.
+    figures : everything that is measured, as JSON (`all_figures` or `all_label_figures`); what is shown to a person is
+        from here.
+    metrics : the short list of them that a model folder keeps, with the operating points.
     tables : tables of the report by title.
     lines : sentences at the top of the report and on the terminal.
     notes : sentences for the terminal only.
-    headline : sentence on the figure to use first; "" if it is obvious.
     changes : `Changes` since the model of the warm start; None without one.
     """
 
@@ -57,11 +58,11 @@ class Evaluation:
     logits: Floats
     features: Floats
     scored: Any = None
+    figures: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    headline: str = ""
     changes: Any = None
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 
 from datasets.items.labels import encode_targets
 from learners.evaluation.calibration_metrics import binned, fraction, named_limits, units_of
-from learners.evaluation.figures import MAX_POINTS, best_split, headline
+from learners.evaluation.figures import best_split, headline, thinned
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.files.jsonable import jsonable
 from learners.model.bundle import Bundle
@@ -154,14 +154,12 @@ def label_curves(scored: ScoredLabels, k: int, selected: Mask) -> dict[str, Any]
     if not present.any() or present.all():
         return {"recall": [], "precision": [], "roc": [], "reliability": None}
     precision, recall, _ = precision_recall_curve(present, p)
-    points = np.unique(np.linspace(0, len(recall) - 1, MAX_POINTS).round().astype(int))
-    roc = np.stack(roc_curve(present, p)[:2])
-    of_roc = np.unique(np.linspace(0, roc.shape[1] - 1, MAX_POINTS).round().astype(int))
+    points, roc = thinned(len(recall)), np.stack(roc_curve(present, p)[:2])
     bins = vars(binned(p, present, units))
     return {
         "recall": recall[points],
         "precision": precision[points],
-        "roc": roc[:, of_roc],
+        "roc": roc[:, thinned(roc.shape[1])],
         "reliability": {name: bins[name] for name in ("confidence", "accuracy", "low", "high")},
     }
 

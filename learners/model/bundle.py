@@ -47,6 +47,7 @@ from datasets.items.labels import label_error
 from datasets.items.settings import MAX_OVERLAP
 from datasets.kinds.base import KINDS, kind_of_input, spectrogram_from_dict
 from learners.backbones.spec import NetworkSpec
+from learners.cli.result import denominator
 from learners.files.lock import disk_error
 from learners.files.names import data_name
 from learners.model.tensors import (
@@ -259,19 +260,23 @@ def card(bundle: Bundle) -> str:
     takes = f"{bundle.spec.size} x {bundle.spec.shape[1]} pixels"
     if not kind.opened:
         takes = f"embeddings of width {bundle.spec.size} of {_one_line(bundle.spec.embeddings_of)}"
+    shown = {key: value for key, value in bundle.metrics.items() if isinstance(value, float)}
     figures = [
         {
             "type": key.rpartition("_")[2],
             "name": re.sub("^valid_", "validation_", key).replace("_", " "),
             "value": value,
         }
-        for key, value in bundle.metrics.items()
-        if isinstance(value, float)
+        for key, value in shown.items()
     ]
     result_data = {"dataset": {"name": data or "unnamed", "type": "own"}, "metrics": figures}
     result = {"task": {"type": f"{task}-classification"}, **result_data}
     index = [{"name": bundle.spec.backbone, "results": [result]}] if figures else []
-    numbers = "\n".join(f"| {figure['name']} | {figure['value']:.4f} |" for figure in figures)
+    shares_of = [denominator(bundle.metrics, key) for key in shown]
+    numbers = "\n".join(
+        f"| {figure['name']} | {figure['value']:.4f} | {of} |"
+        for figure, of in zip(figures, shares_of, strict=True)
+    )
     task_text = "Predicts one" if bundle.rule.exclusive else "Predicts any number"
     return f"""---
 library_name: secondhand
@@ -293,8 +298,8 @@ Backbone: {chosen}.'''
 {f"The figures rest on {protocol}." if protocol else ""}
 {_one_line(str(provenance.get("headline", "")))}
 
-| metric | value |
-|---|---|
+| metric | value | of |
+|---|---|---|
 {numbers}
 
 ```

@@ -1,10 +1,8 @@
-"""Pictures of a report: files, heat maps of the network, and contact sheets (pages of files to look at or
-listen to)."""
+"""Pictures of a report: files, and heat maps of the network."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,26 +11,22 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from datasets.audio.settings import MelSettings
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.files import folder_beside
 from datasets.core.part import Part
 from datasets.images.opening import open_picture
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS, find_kind
-from learners.evaluation.before_after import Changes
 from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
 from learners.files.names import PathShortener
 from learners.inference.gradcam import heatmap, overlay
 from learners.inference.predictor import Predictor
-from learners.templates import data_uri, percent, render
+from learners.templates import data_uri, percent
 
 SIDE = 240  # pixels of a picture on the page
 WINDOWS = 32  # of a long recording, among which that with the highest logit is searched
 SHOWN = 12  # figures in a gallery
 SMALL = 96  # pixels of an example of a class
-INDEX = "index.html"
 EXAMPLES, CLASSES = 3, 20  # example files of a class, and most classes with examples
 
 
@@ -171,117 +165,72 @@ def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
     return figures
 
 
-def mistakes(
-    pictures: Pictures, evaluation: Evaluation, scored: ScoredItems, wrong: pd.DataFrame
+def gallery(
+    pictures: Pictures,
+    evaluation: Evaluation,
+    rows: pd.DataFrame,
+    caption: Callable[[Any], str],
 ) -> list[Figure]:
-    """The surest mistakes, with heat maps."""
-    numbers = {name: i for i, name in enumerate(pictures.predictor.classes)}
-    of_label = np.full(len(evaluation.predictions), np.nan)
-    known = scored.labels >= 0
-    of_label[scored.rows[known]] = scored.after[known, scored.labels[known]]
-    probability = pd.Series(of_label, index=evaluation.predictions.index)
-    wrong = wrong.assign(label_probability=probability.loc[wrong.index].to_numpy())
-    surest = wrong.sort_values("probability", ascending=False, kind="stable").head(SHOWN)
+    """The first of the ``rows``, with captions.
 
-    def figure(row: Any) -> Figure:
-        outcome = "answered" if row["label"] == row["best"] else "refused"
-        caption = f"{row['best']} ({100 * row['probability']:.0f} %, {outcome}) · is {row['truth']}"
-        if row["label_probability"] == row["label_probability"]:
-            caption += f" ({100 * row['label_probability']:.0f} %)"
-        return pictures.figure(Part.from_row(row), caption, numbers[row["best"]])
-
-    return [figure(row) for row in surest.to_dict("records")]
+    Their column ``row`` is the index in the predictions; with a column ``class_index`` there are heat maps for it.
+    """
+    predictions = evaluation.predictions
+    return [
+        pictures.figure(
+            Part.from_row(predictions.iloc[row["row"]]), caption(row), row.get("class_index")
+        )
+        for row in rows.head(SHOWN).to_dict("records")
+    ]
 
 
-def refused_although_right(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
+def mistakes(evaluation: Evaluation, scored: ScoredItems, classes: Sequence[str]) -> pd.DataFrame:
+    """Files of known classes whose most probable class is wrong, the surest first."""
+    known = evaluation.known
+    wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
+    probability = scored.after[np.arange(len(scored.rows)), scored.labels]
+    of_label = pd.Series(np.where(scored.labels < 0, np.nan, probability), index=scored.rows)
+    return wrong.assign(
+        row=wrong.index,
+        class_index=[classes.index(name) for name in wrong["best"]],
+        label_probability=of_label.reindex(wrong.index),
+    ).sort_values("probability", ascending=False, kind="stable")
+
+
+def mistake(row: Mapping[str, Any]) -> str:
+    """Caption of a file whose most probable class is wrong."""
+    outcome = "answered" if row["label"] == row["best"] else "refused"
+    caption = f"{row['best']} ({100 * row['probability']:.0f} %, {outcome}) · is {row['truth']}"
+    if row["label_probability"] == row["label_probability"]:
+        caption += f" ({100 * row['label_probability']:.0f} %)"
+    return caption
+
+
+def refused_although_right(evaluation: Evaluation) -> pd.DataFrame:
     """Files that are refused although their most probable class is right: the surest of each class in turn."""
     rows = evaluation.predictions
     rows = rows.loc[rows["label"].eq(UNKNOWN) & rows["best"].eq(rows["truth"])]
     rows = rows.sort_values("probability", ascending=False, kind="stable")
-    rows = rows.assign(turn=rows.groupby("truth").cumcount())
-    return [
-        pictures.figure(
-            Part.from_row(row), f"{row['truth']} ({percent(row['probability'])}) · {row['reason']}"
-        )
-        for row in rows.sort_values("turn", kind="stable").head(SHOWN).to_dict("records")
-    ]
+    rows = rows.assign(turn=rows.groupby("truth").cumcount(), row=rows.index)
+    return rows.sort_values("turn", kind="stable")
 
 
-def changed(
-    pictures: Pictures, changes: Changes | None, evaluation: Evaluation, change: str
-) -> list[Figure]:
-    """Files whose prediction was "worsened" or "improved" since the earlier model; the surest first."""
-    if changes is None:
-        return []
-    rows = changes.changed.loc[changes.changed["change"].eq(change)]
-    figures = []
-    for row in rows.nlargest(SHOWN, "after_probability").to_dict("records"):
-        caption = (
-            f"is {row['truth']}: {row['before'] or 'no prediction'} ({percent(row['before_probability'])}) "
-            f"→ {row['after'] or 'no prediction'} ({percent(row['after_probability'])})"
-        )
-        figures.append(
-            pictures.figure(Part.from_row(evaluation.predictions.iloc[row["row"]]), caption)
-        )
-    return figures
+def refused(row: Mapping[str, Any]) -> str:
+    """Caption of a file that is refused although its most probable class is right."""
+    return f"{row['truth']} ({percent(row['probability'])}) · {row['reason']}"
 
 
-def suspected(pictures: Pictures, suspects: pd.DataFrame, evaluation: Evaluation) -> list[Figure]:
-    """Files whose label may be wrong."""
-    figures = []
-    for row in suspects.head(SHOWN).to_dict("records"):
-        caption = f"labelled {row['truth']}; {row['suggested']}? {100 * row['suggested_probability']:.0f} %"
-        figures.append(
-            pictures.figure(Part.from_row(evaluation.predictions.iloc[row["row"]]), caption)
-        )
-    return figures
+def changed(row: Mapping[str, Any]) -> str:
+    """Caption of a file whose prediction has changed since the earlier model."""
+    before, after = row["before"] or "no prediction", row["after"] or "no prediction"
+    return (
+        f"is {row['truth']}: {before} ({percent(row['before_probability'])}) "
+        f"→ {after} ({percent(row['after_probability'])})"
+    )
 
 
-class Shot(NamedTuple):
-    """A file of a contact sheet, the number before its caption, the caption, and the section of the page."""
-
-    part: Part
-    number: str
-    caption: str
-    section: str = ""
-
-
-def write_sheet(
-    folder: Path, predictor: Predictor, shots: Sequence[Shot], *, title: str, lead: str
-) -> Path:
-    """Write ``folder/index.html``, replacing an older sheet, and return its path.
-
-    Pictures are inside the page; sounds lie beside it, as FLAC at the model's rate. A missing file is
-    listed with the reason.
-    """
-    pictures = Pictures(predictor)
-    names = PathShortener("", [shot.part.path for shot in shots])
-    with folder_beside(folder, replace=True) as beside:
-        cards = []
-        for place, (part, number, caption, section) in enumerate(shots, start=1):
-            card = {"number": number, "caption": caption, "picture": "", "sound": ""}
-            card["section"] = section
-            card["under"] = names(part.path) + time_span(part)
-            try:
-                card["picture"] = page_picture(pictures.render(part))
-                if sound := flac(predictor, part):
-                    card["sound"] = f"{place:04d}.flac"
-                    (beside / card["sound"]).write_bytes(sound)
-            except SecondhandError as error:
-                card["caption"] = f"{caption} · {names(str(error))}"
-            cards.append(card)
-        page = render("learners.report", "sheet.html", title=title, lead=lead, shots=cards)
-        (beside / INDEX).write_text(page, encoding="utf-8")
-    return folder / INDEX
-
-
-def flac(predictor: Predictor, part: Part) -> bytes:
-    """A sound, or a span of one, as FLAC at the model's rate; b"" if the model is not of sounds."""
-    if not isinstance(spectrogram := predictor.spectrogram, MelSettings):
-        return b""
-    import soundfile
-
-    signal = spectrogram.read(part)
-    written = io.BytesIO()
-    soundfile.write(written, signal, spectrogram.rate, format="FLAC", subtype="PCM_16")
-    return written.getvalue()
+def suspected(row: Mapping[str, Any]) -> str:
+    """Caption of a file whose label may be wrong."""
+    return (
+        f"labelled {row['truth']}; {row['suggested']}? {100 * row['suggested_probability']:.0f} %"
+    )

@@ -11,22 +11,23 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from datasets.core.part import Part
 from datasets.core.program import installed_commands
 from datasets.items.items import Items
 from datasets.items.labels import parse_names
-from learners.cli.result import part_name
+from learners.cli.result import answers_at, counts_of, most_confused, part_name
 from learners.evaluation.before_after import Changes
-from learners.evaluation.figures import all_figures
 from learners.evaluation.held_out import Evaluation
-from learners.evaluation.label_figures import all_label_figures
 from learners.evaluation.suspects import LOW, hardest_items, is_copy, label_suspects
 from learners.report import plots
 from learners.report.galleries import (
+    Figure,
     Pictures,
     changed,
     examples,
+    gallery,
+    mistake,
     mistakes,
+    refused,
     refused_although_right,
     suspected,
 )
@@ -52,7 +53,7 @@ def class_sections(
     bundle = material.predictor.bundle
     rule = bundle.rule
     assert isinstance(rule, Rule)
-    measured = all_figures(evaluation, bundle, scored=scored)
+    measured = evaluation.figures
     hard = hardest_items(evaluation, scored)
     suspects = label_suspects(evaluation, scored, bundle.classes)
     same = scored.rows[is_copy(evaluation, bundle, scored)]
@@ -60,10 +61,9 @@ def class_sections(
         title = f"Corrected labels ({len(table.corrections)})"
         tables = {**tables, title: _corrected(table)}
     table_notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
-    known = evaluation.known
-    wrong = known.loc[known["best"].ne(known["truth"]) & known["best"].ne("")]
-    refused = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
-    surest = mistakes(pictures, evaluation, scored, wrong)
+    known, wrong = evaluation.known, mistakes(evaluation, scored, bundle.classes)
+    unpredicted = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
+    surest = gallery(pictures, evaluation, wrong, mistake)
     figures = {
         **measured,
         "before_after": None if changes is None else _compared(changes),
@@ -75,18 +75,18 @@ def class_sections(
         "data": {**facts(table), "items": class_counts(table).to_dict("records")},
         "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
         "table_notes": table_notes,
-        "not_predicted": refused[["path", "split", "reason"]].to_dict("records"),
+        "not_predicted": unpredicted[["path", "split", "reason"]].to_dict("records"),
     }
     notices = _too_good(len(same), 0 if duplicates is None else len(duplicates), len(scored.rows))
     checks = evaluation.metrics.get("calibration_check", [])
     problems = [*rule.notes, *notices]
     figures["verdict"] = verdict(measured, checks, problems, len(same))._asdict()
-    confusion = np.array(measured["confusion"])
+    split = measured["headline"]["split"]
     page = {
         "part": part_name,
         "parts_of_known": _joined(sorted(part_name(str(name)) for name in known["split"].unique())),
         "sections_of_tables": _sections_of(tables),
-        "right": int(np.trace(confusion)),
+        "counts": split and counts_of(measured["metrics"], split),
         "examples": examples(pictures, evaluation),
         "colours": plots.colours(len(bundle.classes)),
         "map": plots.embedding(
@@ -94,24 +94,38 @@ def class_sections(
         ),
         "own_rule": rule,
         "known": len(known),
+        "right": int(known["best"].eq(known["truth"]).sum()),
         "wrong": len(wrong),
         "surest": surest,
         "no_map": pictures.no_map,
         "low": LOW,
-        "worsened": changed(pictures, changes, evaluation, "worsened"),
-        "improved": changed(pictures, changes, evaluation, "improved"),
-        "confused": _confused(measured["confusion"], bundle.classes),
+        **_changed(pictures, evaluation),
+        "confused": [
+            dict(zip(("label", "predicted", "times"), pair, strict=True))
+            for pair in most_confused(known, 10)
+        ],
         "worst_first": sorted(
             (row for row in measured["classes"] if row["items"]),
             key=lambda row: row["right"] / row["items"],
         ),
-        "refused_right": refused_although_right(pictures, evaluation),
+        "refused_right": gallery(pictures, evaluation, refused_although_right(evaluation), refused),
         "rules": _rules(evaluation.metrics),
-        "suspects": suspected(pictures, suspects, evaluation),
+        "suspects": gallery(pictures, evaluation, suspects, suspected),
         "curves": material.curves,
         **_plots(measured, bundle.classes, rule),
     }
     return Sections("report.html", figures, page, notices)
+
+
+def _changed(pictures: Pictures, evaluation: Evaluation) -> dict[str, list[Figure]]:
+    """Files that were "worsened" or "improved" since the earlier model; the surest first."""
+    galleries: dict[str, list[Figure]] = {"worsened": [], "improved": []}
+    if (changes := evaluation.changes) is not None:
+        rows = changes.changed.sort_values("after_probability", ascending=False, kind="stable")
+        for change in galleries:
+            chosen = rows.loc[rows["change"].eq(change)]
+            galleries[change] = gallery(pictures, evaluation, chosen, changed)
+    return galleries
 
 
 def _rules(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -127,24 +141,13 @@ def _rules(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
                 point.right,
                 *([point.unknown] if table.unknown_items else []),
             ],
-            "sentence": f"It answers {table.sentence(point, part_name(table.split))}",
+            "sentence": f"It answers {answers_at(table, point)}",
             "command": ""
             if number == table.default
             else f"{installed_commands('python -m learners.adjust')} MODEL {point.rule} --out adjusted/",
         }
         for number, point in enumerate(table.points)
     ]
-
-
-def _confused(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> list[dict[str, Any]]:
-    """The ten most frequent confusions."""
-    wrong: list[dict[str, Any]] = [
-        {"label": classes[t], "predicted": classes[b], "times": count}
-        for t, row in enumerate(counts)
-        for b, count in enumerate(row)
-        if count and t != b
-    ]
-    return sorted(wrong, key=lambda pair: -pair["times"])[:10]
 
 
 def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
@@ -240,16 +243,19 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     """Sections of a multi-label model's report."""
     table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
-    measured = all_label_figures(evaluation, evaluation.scored, bundle)
+    measured = evaluation.figures
     paths = evaluation.predictions["path"]
-    mistakes = [{**one, "file": paths.iloc[one["row"]]} for one in measured["mistakes"]]
+    wrong = [{**one, "file": paths.iloc[one["row"]]} for one in measured["mistakes"]]
     figures = {
         **measured,
         "verdict": label_verdict(measured, bundle.rule.notes)._asdict(),
         "classes": bundle.classes,
-        "mistakes": mistakes,
+        "mistakes": wrong,
         "data": {**facts(table), "items": label_counts(table)},
     }
+    shown = pd.DataFrame(
+        {**one, "truth": evaluation.predictions["truth"].iloc[one["row"]]} for one in wrong
+    )
     panels = [
         plot
         for row, curve in zip(measured["labels"], measured["curves"], strict=True)
@@ -259,7 +265,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
         "part": part_name,
         "training": material.curves,
         "panels": panels[: 3 * plots.PANELS],
-        "wrong": [_mistake(pictures, evaluation, one) for one in measured["mistakes"]],
+        "wrong": gallery(pictures, evaluation, shown, _mistake),
     }
     return Sections("labels.html", figures, page, [])
 
@@ -298,10 +304,7 @@ def _label_plots(row: Mapping[str, Any], curve: Mapping[str, Any]) -> list[Marku
     return [svg(), roc(), bins]
 
 
-def _mistake(pictures: Pictures, evaluation: Evaluation, one: Mapping[str, Any]) -> Any:
-    row = evaluation.predictions.iloc[one["row"]].to_dict()
-    caption = (
-        f"{one['label']} {100 * one['probability']:.0f} %, {'missed' if one['present'] else 'wrong'} · "
-        f"{row['truth'] or 'no label'}"
-    )
-    return pictures.figure(Part.from_row(row), caption, one["class_index"])
+def _mistake(row: Mapping[str, Any]) -> str:
+    outcome = "missed" if row["present"] else "wrong"
+    truth = row["truth"] or "no label"
+    return f"{row['label']} {100 * row['probability']:.0f} %, {outcome} · {truth}"

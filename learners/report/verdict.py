@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from datasets.core.program import installed_commands
-from learners.cli.result import ALMOST_NOTHING, looser_rule, part_name
+from learners.cli.result import (
+    ALMOST_NOTHING,
+    counts_of,
+    looser_rule,
+    part_name,
+    right_of_answered,
+)
 from learners.templates import percent
 
 #: Green needs a lower 95 % limit that is at most this far below the figure: fewer files could not tell.
@@ -77,26 +83,24 @@ def label_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdic
 
 def _judge_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
     name = figures["headline"]["split"]
-    split = figures["splits"][name]
-    files = f"{split['items']} {part_name(name)} files"
-    answered = _count(split["coverage"], split["items"])
-    right = _count(split["accuracy_of_accepted"], answered)
-    named_right = _count(split["accuracy"], split["items"])
-    accuracy = percent(split["accuracy"]["value"])
-    if answered < ALMOST_NOTHING * split["items"]:
-        message = f"The model answers almost nothing, {answered} of {files}; it names {named_right} right ({accuracy})."
-        return Verdict("red", message)
+    counts, accuracy = counts_of(figures["metrics"], name), figures["splits"][name]["accuracy"]
+    named = f"{counts.named_right} of {counts.files} right ({percent(accuracy['value'])})"
+    if counts.answered < ALMOST_NOTHING * counts.items:
+        answered = f"{counts.answered} of {counts.files}"
+        return Verdict("red", f"The model answers almost nothing, {answered}; it names {named}.")
     unknown, refused, taken = figures["unknown_classes"], "", 0
     if unknown is not None:
-        n, taken = unknown["items"], _count(unknown["accepted"], unknown["items"])
+        n = unknown["items"]
+        taken = round((unknown["accepted"]["value"] or 0) * n)
         refused = f" and for {n - taken} of {n} files of unknown classes"
     message = (
-        f"The model names {named_right} of {files} right ({accuracy}). It answers {answered} of them, "
-        f'{"all" if right == answered else right} right, and says "unknown" for the others{refused}.'
+        f"The model names {named}. It answers {counts.answered} of {counts.files}; "
+        f"{right_of_answered(counts.right, counts.answered)}. "
+        f'It says "unknown" for the others{refused}.'
     )
-    low = split["accuracy"]["low"]
-    if low is not None and low < split["accuracy"]["value"] - WIDE:
-        limits = f"{100 * low:.0f} to {100 * split['accuracy']['high']:.0f} %"
+    low = accuracy["low"]
+    if low is not None and low < accuracy["value"] - WIDE:
+        limits = f"{100 * low:.0f} to {100 * accuracy['high']:.0f} %"
         return Verdict(
             "amber",
             f"{message} So few independent files cannot tell how good it is (95 % limits of the accuracy: {limits}); "
@@ -123,40 +127,32 @@ def _judge_checks(
     if not n:
         return Verdict("red", f"Of no use here: it answers none of {files} files.")
     limits = f"{100 * accepted['low']:.1f}, {100 * accepted['high']:.1f}"
-    result = (
-        f"{round(accepted['here'] * n)} of its {n} answers are right "
-        f"({percent(accepted['here'])} [{limits}])"
-    )
+    right = right_of_answered(round(accepted["here"] * n), n)
+    result = f"{right} ({percent(accepted['here'])} [{limits}])"
     expected = accepted["guaranteed"]
     if expected is not None and expected > accepted["high"]:
         return Verdict(
             "red", f"Do not rely on it here: {result}, and {percent(expected)} were expected."
         )
-    known_files = [f"{copies} of the files look like training files"] if copies else []
     wide = accepted["low"] < accepted["here"] - WIDE
-    doubts = [
-        *known_files,
-        *_doubts(rows),
-        *(
-            ["so few independent files cannot tell; files of one group count together"]
-            if wide
-            else []
-        ),
-        *(["see the notices below"] if problems else []),
-    ]
-    if doubts:
-        return Verdict("amber", f"Use it here with care: {result}, but {doubts[0]}.")
-    return Verdict("green", f"It holds here: {result}; it answers {n} of {files} files.")
+    doubt = (
+        (copies and f"{copies} of the files look like training files")
+        or _doubt(rows)
+        or (wide and "so few independent files cannot tell; files of one group count together")
+        or (problems and "see the notices below")
+    )
+    if doubt:
+        return Verdict("amber", f"Use it here with care: {result}, but {doubt}.")
+    return Verdict("green", f"It holds here: {result}; it answers {n} of all {files} files.")
 
 
-def _doubts(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What differs from the calibration files beyond chance."""
-    doubts = []
+def _doubt(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """The first thing that differs from the calibration files beyond chance; "" if nothing does."""
     coverage = rows.get("accepted", {})
     before = coverage.get("guaranteed")
     if before is not None and coverage["high"] < before:
         share = percent(coverage["here"])
-        doubts.append(
+        return (
             f"it answers fewer files than expected, {share} (of the calibration files {percent(before)}). "
             "Fewer are usual on data from another source: to answer more, loosen its rule (learners.adjust) or train "
             "it further with labelled files from here (finetune --from)"
@@ -164,13 +160,11 @@ def _doubts(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     outliers = rows.get("refused as out of distribution")
     if outliers is not None and outliers["low"] > outliers["guaranteed"]:
         share = percent(outliers["here"])
-        doubts.append(
-            f"{share} of the files are out of distribution ({percent(outliers['guaranteed'])} were expected)"
-        )
+        return f"{share} of the files are out of distribution ({percent(outliers['guaranteed'])} were expected)"
     temperature = rows.get("temperature")
     if temperature is not None and temperature["low"] > temperature["guaranteed"]:
-        doubts.append("its probabilities are too high here")
-    return doubts
+        return "its probabilities are too high here"
+    return ""
 
 
 def estimate_verdict(
@@ -186,7 +180,3 @@ def estimate_verdict(
             "amber", f"{message} On the calibration files it was {percent(at_calibration)}."
         )
     return noticed(message, problems)
-
-
-def _count(share: Mapping[str, Any], n: int) -> int:
-    return 0 if share["value"] is None else round(share["value"] * n)

@@ -117,15 +117,6 @@ class OperatingPoints:
         found = [n for n, point in enumerate(points) if point.overrides == dict(overrides)]
         return replace(self, points=points, default=found[0]) if found else None
 
-    def sentence(self, point: OperatingPoint, name: str) -> str:
-        """What is answered at one of the points; ``name`` is that of the split in a sentence."""
-        right = "all right" if point.right == point.answered else f"{point.right} of these right"
-        text = f"{point.answered} of {self.items} {name} files"
-        text += f", {right} (95 % limits {point.limits})" if point.answered else ""
-        if self.unknown_items:
-            text += f"; {point.unknown} of {self.unknown_items} files of unknown classes"
-        return f"{text}."
-
 
 def alternatives(rule: Rule) -> list[dict[str, Any]]:
     """Stricter and looser rules as overrides, among them the model's own: without any if none of the others equals it."""

@@ -122,7 +122,7 @@ def predict(run: Run) -> Evaluation:
     evaluation = run.task.measure(evaluation, bundle)
     evaluation = with_events(evaluation, bundle, table, train.bs, run.settings.speed.device)
     bundle.metrics = evaluation.metrics
-    bundle.provenance["headline"] = evaluation.headline
+    bundle.provenance["headline"] = evaluation.figures["headline"]["message"]
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")
     reference_items = reference_rows(run.items.rows, train.seed)

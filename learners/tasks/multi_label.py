@@ -74,13 +74,13 @@ class MultiLabel:
         self, evaluation: Evaluation, model: Bundle, *, elsewhere: bool = False
     ) -> Evaluation:
         scored = score_labels(evaluation, model)
-        measured = all_label_figures(evaluation, scored, model)
-        evaluation = replace(evaluation, scored=scored, metrics=measured["metrics"])
+        figures = all_label_figures(evaluation, scored, model)
+        evaluation = replace(evaluation, scored=scored, figures=figures, metrics=figures["metrics"])
         if not elsewhere:
-            return replace(evaluation, headline=measured["headline"]["message"])
+            return evaluation
         broken = [
             f"{row['label']}: {row['kept']} ({row['guaranteed']:.4g})"
-            for row in measured["labels"]
+            for row in figures["labels"]
             if row["kept"] not in ("", "yes")
         ]
         return replace(evaluation, lines=broken)

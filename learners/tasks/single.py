@@ -12,9 +12,8 @@ import pandas as pd
 from datasets.core.errors import SecondhandError
 from learners.cameras.bursts import fit_event_threshold
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation import figures
 from learners.evaluation.domain_shift import calibration_check, outputs_of_split
-from learners.evaluation.figures import measure, score_items
+from learners.evaluation.figures import all_figures, score_items
 from learners.evaluation.held_out import Measured
 from learners.evaluation.rules import operating_points
 from learners.evaluation.suspects import is_copy, near_duplicates
@@ -90,14 +89,11 @@ class SingleLabel:
         self, evaluation: Evaluation, model: Bundle, *, elsewhere: bool = False
     ) -> Evaluation:
         scored = score_items(evaluation, model)
-        metrics = measure(evaluation.predictions) | {
-            "operating_points": jsonable(operating_points(evaluation, model, scored)),
-        }
-        measured = replace(evaluation, scored=scored, metrics=metrics)
-        if elsewhere:
-            return _checked(measured, model)
-        headline = figures.headline(set(evaluation.predictions["split"]))[1]
-        return replace(measured, headline=headline)
+        figures = all_figures(evaluation, model, scored)
+        points = jsonable(operating_points(evaluation, model, scored))
+        metrics = figures["metrics"] | {"operating_points": points}
+        measured = replace(evaluation, scored=scored, figures=figures, metrics=metrics)
+        return _checked(measured, model) if elsewhere else measured
 
     def sections(
         self, evaluation: Evaluation, trained: pd.DataFrame | None = None
@@ -122,7 +118,8 @@ def _checked(measured: Evaluation, model: Bundle) -> Evaluation:
     coverage = model.metrics.get("calibration_coverage")
     if not isinstance(coverage, float) or not 0 <= coverage <= 1:
         coverage = None
-    checked = calibration_check(rule, known, coverage)
+    calibration = measured.figures["splits"]["test"]["calibration"]
+    checked = calibration_check(rule, known, calibration, coverage)
     metrics = measured.metrics | {
         "calibration_check": jsonable(checked.table.to_dict("records")),
         "calibration_items": rule.calibrator.temperature.n,

@@ -171,7 +171,8 @@ def write_run(folder: Path, *, target_accuracy: float | None = None) -> Path:
     frame = pd.DataFrame([answer.record() for answer in answers]).drop(columns="windows")
     frame["truth"], frame["split"] = items["label"], items["split"]
     frame.to_csv(folder / "predictions.csv", index=False, float_format="%.6f")
-    figures = all_figures(Evaluation(frame, logits, features), bundle)
+    site = Evaluation(frame, logits, features)
+    figures = all_figures(site, bundle, score_items(site, bundle))
     (folder / "report").mkdir()
     (folder / "report" / "report.json").write_text(json.dumps(figures))
     return folder / "model"

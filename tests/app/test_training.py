@@ -127,7 +127,7 @@ def test_a_training_outlives_its_page_is_stopped_and_joins_the_models(tmp_path, 
     until(lambda: not one.status().runs)
     status = other.status()
     assert (status.state, status.model) == ("stopped", tmp_path / "runs/photos/model"), status
-    assert "Right: " in status.run.result.sentences[0] + status.run.result.sentences[1]
+    assert "Named right: " in status.run.result.sentences[0] + status.run.result.sentences[1]
     site = Site({}, str(tmp_path), Limits())
     for _ in range(2):  # the second time it is there already
         add_trained(site, other)

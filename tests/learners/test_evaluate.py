@@ -126,7 +126,7 @@ def test_it_writes_a_report_that_agrees_with_its_answers(model, others, capsys, 
     assert metrics["test_accuracy"] == pytest.approx((known["best"] == known["truth"]).mean())
     assert metrics["unknown_accepted"] == pytest.approx((ood["label"] != "unknown").mean())
     right = int((known["best"] == known["truth"]).sum())
-    assert f"Right: {right} of 9 files ({100 * right / 9:.0f} %" in printed
+    assert f"Named right: {right} of 9 files ({100 * right / 9:.0f} %" in printed
     assert "temperature" in printed
     assert "9 test files and 5 files of unknown classes" in page
     assert "combined" in page

@@ -241,13 +241,13 @@ def test_the_line_tells_how_much_is_done_and_the_time_left() -> None:
     assert [live.duration(s) for s in (40, 180, 7800)] == ["40 s", "3 min", "2 h 10 min"]
 
 
-def test_the_result_has_one_denominator_and_names_its_part() -> None:
+def test_each_count_of_the_result_says_what_it_is_of() -> None:
     protocol = "a random split of 4 classes; near-duplicates kept together: none"
     lines = result.sentences(METRICS, [("Pear", "Apple", 3)], protocol)
     assert lines == [
-        "Right: 147 of 154 calibration files (95 %, 95 % limits 91 to 98 %).",
-        "Answers 112 of the 154, all right (100 %, 95 % limits 97 to 100 %).",
-        "Refuses 42 of the 154, and 125 of 158 files of unknown classes.",
+        "Named right: 147 of 154 calibration files (95 %, 95 % limits 91 to 98 %).",
+        "Answers 112 of 154 calibration files; 112 of 112 answered files are right (100 %, 95 % limits 97 to 100 %).",
+        "Refuses 42 of 154 calibration files, and 125 of 158 files of unknown classes.",
         "Mixed up most often: Pear as Apple (3).",
         "Measured on a random split of 4 classes. Near-duplicates kept together: none.",
     ]
@@ -283,8 +283,8 @@ def test_a_model_that_answers_almost_nothing_says_so_first() -> None:
     assert by_site.endswith(
         "Only 4 groups: files of further groups help, more files of these do not."
     )
-    assert lines[1].startswith("Right: 2 of 2 calibration files")
-    assert lines[2] == "Refuses all 2."
+    assert lines[1].startswith("Named right: 2 of 2 calibration files")
+    assert lines[2] == "Refuses 2 of 2 calibration files."
     test_only = {n.replace("calibration", "test"): value for n, value in few.items()}
     lines = result.sentences({**test_only, "test_items": 25, "calibration_items": 15})
     assert "only 15 calibration files" in lines[0]
@@ -335,7 +335,7 @@ def test_the_test_part_counts_where_there_is_one() -> None:
         if "calibration" in name
     }
     assert result.sentences({**METRICS, **test, "test_items": 10})[0].startswith(
-        "Right: 10 of 10 test files"
+        "Named right: 10 of 10 test files"
     )
 
 
@@ -351,7 +351,7 @@ def test_a_multi_label_model_has_precision_and_recall() -> None:
     }
     assert result.sentences(metrics) == [
         "Mean average precision 0.875 on 40 test files.",
-        "Names labels in 30 of the 40, and names labels in 2 of 10 files of unknown classes.",
+        "Names labels in 30 of 40 test files, and names labels in 2 of 10 files of unknown classes.",
         "90 % of the labels named are right (precision).",
         "80 % of the labels present are named (recall).",
     ]

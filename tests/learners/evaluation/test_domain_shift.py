@@ -3,6 +3,7 @@ labels."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +14,10 @@ import pytest
 from scipy.stats import binomtest
 
 from learners.cli.settings import ConfidenceSettings
+from learners.evaluation.calibration_metrics import calibration_figures
 from learners.evaluation.domain_shift import (
     ENOUGH,
+    CalibrationCheck,
     calibration_check,
     expected_accuracy,
     prediction_figures,
@@ -39,9 +42,24 @@ def fitted(**options: object) -> AnyRule:
     return fit_rule(world(2000, seed=0), world(500, seed=1), settings)
 
 
+def check(model: AnyRule, items: Outputs, coverage: float | None = None) -> CalibrationCheck:
+    """Return what holds of a model, with the figures that the record of an evaluation has."""
+    calibration = {}
+    if len(items.logits):
+        probabilities = (
+            softmax(items.logits),
+            model.decide(items.logits, items.features).probabilities,
+        )
+        calibration = {
+            when: dataclasses.asdict(calibration_figures(p, items.labels, groups=items.groups))
+            for when, p in zip(("before", "after"), probabilities, strict=True)
+        }
+    return calibration_check(model, items, calibration, coverage)
+
+
 def test_the_figures_are_those_of_the_decisions():
     model, items = fitted(target_accuracy=0.9, score="msp"), world(600, seed=2)
-    checked = calibration_check(model, items)
+    checked = check(model, items)
     table = checked.table.set_index("what")
     decided = model.decide(items.logits, items.features)
     accepted = decided.label >= 0
@@ -60,9 +78,7 @@ def test_the_figures_are_those_of_the_decisions():
 
 
 def test_a_broken_guarantee_is_said():
-    checked = calibration_check(
-        fitted(target_accuracy=0.9, score="msp"), world(600, seed=3, heat=3)
-    )
+    checked = check(fitted(target_accuracy=0.9, score="msp"), world(600, seed=3, heat=3))
     text = "\n".join(checked.lines)
     assert "Accuracy of answers: 90 % guaranteed" in text
     assert ": less than guaranteed" in text
@@ -74,7 +90,7 @@ def test_a_broken_guarantee_is_said():
 
 def test_without_a_target_the_claim_is_the_mean_probability():
     model, items = fitted(threshold=0.8), world(600, seed=4)
-    checked = calibration_check(model, items, coverage=0.612)
+    checked = check(model, items, coverage=0.612)
     row = checked.table.set_index("what").loc["accuracy of accepted"]
     assert "guaranteed" not in checked.lines[0]
     assert checked.lines[1].endswith(", and 61.2 % of the calibration files")
@@ -86,24 +102,22 @@ def test_without_a_target_the_claim_is_the_mean_probability():
 
 
 def test_nothing_accepted_and_nothing_to_check():
-    text = "\n".join(calibration_check(fitted(threshold=1.0), world(50, seed=6)).lines)
+    text = "\n".join(check(fitted(threshold=1.0), world(50, seed=6)).lines)
     assert "No file is answered" in text
     empty = Outputs(np.empty((0, 5)), np.empty(0, np.int64), np.empty((0, 8), np.float32))
-    assert calibration_check(fitted(), empty).table.empty
+    assert check(fitted(), empty).table.empty
 
 
 def test_with_few_files_the_counts_are_those_of_their_parts():
     model = fit_rule(world(15, seed=0), world(300, seed=1), ConfidenceSettings())
-    lines = calibration_check(model, world(25, seed=2)).lines
+    lines = check(model, world(25, seed=2)).lines
     (rule,) = [line for line in lines if line.startswith("Refused as out of distribution")]
     assert rule.endswith(": rule off (15 calibration files; 20 are needed)")
     (temperature,) = [line for line in lines if line.startswith("Temperature")]
     assert "25 files are too few" in temperature
     assert "calibration item" not in temperature
     enough = fit_rule(world(20, seed=0), world(300, seed=1), ConfidenceSettings())
-    assert "5 % of known files expected" in "\n".join(
-        calibration_check(enough, world(25, seed=2)).lines
-    )
+    assert "5 % of known files expected" in "\n".join(check(enough, world(25, seed=2)).lines)
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -111,9 +125,7 @@ def test_all_right_and_all_wrong(right):
     items = world(200, seed=7)
     best = items.logits.argmax(axis=1)
     labels = best if right else (best + 1) % 5
-    table = calibration_check(
-        fitted(threshold=0.0), Outputs(items.logits, labels, items.features)
-    ).table
+    table = check(fitted(threshold=0.0), Outputs(items.logits, labels, items.features)).table
     assert table.set_index("what").loc["accuracy of accepted", "here"] == float(right)
 
 

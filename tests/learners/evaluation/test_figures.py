@@ -31,8 +31,13 @@ from learners.evaluation.figures import (
     weakest_class,
 )
 from learners.evaluation.held_out import Evaluation
+from learners.model.bundle import Bundle
 from learners.rule.fitting import fit_rule
 from tests.learners.evaluations import make_bundle, make_evaluation
+
+
+def figures_of(evaluation: Evaluation, bundle: Bundle) -> dict:
+    return all_figures(evaluation, bundle, score_items(evaluation, bundle))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +52,7 @@ def evaluation(bundle):
 
 @pytest.fixture(scope="module")
 def found(bundle, evaluation):
-    return all_figures(evaluation, bundle)
+    return figures_of(evaluation, bundle)
 
 
 def part(evaluation: Evaluation, split: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
@@ -120,7 +125,7 @@ def test_what_one_step_stricter_would_cost(evaluation, target):
     passed = scored.gate >= bundle.rule.threshold.value
     names = np.array(bundle.classes)[scored.best[passed]]
     frame.loc[scored.rows[passed], "label"] = names
-    stricter = all_figures(Evaluation(frame, evaluation.logits, evaluation.features), bundle)[
+    stricter = figures_of(Evaluation(frame, evaluation.logits, evaluation.features), bundle)[
         "unknown_classes"
     ]
     split = frame["split"].to_numpy()[scored.rows]
@@ -230,12 +235,12 @@ def test_equal_classes_are_seldom_told_apart(classes):
 
 def test_the_split_that_had_no_part_is_preferred(bundle):
     evaluation = make_evaluation(bundle)
-    assert all_figures(evaluation, bundle)["evaluated_split"] == "valid"
+    assert figures_of(evaluation, bundle)["evaluated_split"] == "valid"
     test = evaluation.predictions["split"].replace({"calibration": "test"})
     evaluation.predictions["split"] = test
-    assert all_figures(evaluation, bundle)["evaluated_split"] == "test"
+    assert figures_of(evaluation, bundle)["evaluated_split"] == "test"
     evaluation.predictions["split"] = test.replace({"test": "site B", "valid": "site B"})
-    figures = all_figures(evaluation, bundle)
+    figures = figures_of(evaluation, bundle)
     assert figures["evaluated_split"] == "site B"
     assert figures["splits"]["site B"]["items"] == 120
 
@@ -261,7 +266,7 @@ def test_the_split_that_had_no_part_is_preferred(bundle):
 def test_evaluations_with_a_part_missing(counts, distance, classes):
     bundle = make_bundle(classes, distance=distance)
     evaluation = make_evaluation(bundle, **counts)
-    figures = all_figures(evaluation, bundle)
+    figures = figures_of(evaluation, bundle)
     json.dumps(figures, allow_nan=False)
     assert (figures["unknown_classes"] is None) == (counts.get("ood") == 0)
     if counts.get("silent") == 5:
@@ -280,15 +285,15 @@ def test_evaluations_with_a_part_missing(counts, distance, classes):
 def test_no_width_where_nothing_was_judged(bundle):
     evaluation = make_evaluation(bundle, valid=4, calibration=0, ood=0, silent=4)
     empty = np.empty((4, 0), np.float32)
-    figures = all_figures(Evaluation(evaluation.predictions, empty, empty), bundle)
+    figures = figures_of(Evaluation(evaluation.predictions, empty, empty), bundle)
     assert figures["splits"]["valid"]["scored"] == 0
 
 
 def test_a_label_that_the_model_has_not_is_wrong_but_not_calibrated(bundle):
     evaluation = make_evaluation(bundle, valid=20, calibration=0, ood=0, silent=0)
-    before = all_figures(evaluation, bundle)["splits"]["valid"]
+    before = figures_of(evaluation, bundle)["splits"]["valid"]
     evaluation.predictions.loc[:4, "truth"] = "zebra"
-    after = all_figures(evaluation, bundle)["splits"]["valid"]
+    after = figures_of(evaluation, bundle)["splits"]["valid"]
     assert before["calibration"]["after"]["n"] == 20
     assert after["calibration"]["after"]["n"] == 15
     assert after["accuracy"]["value"] < before["accuracy"]["value"]

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import soundfile
 from PIL import Image
 from scipy.io import wavfile
 from sklearn.metrics import f1_score, roc_auc_score
@@ -21,7 +20,8 @@ from sklearn.metrics import f1_score, roc_auc_score
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected
 from datasets.core.part import PART_COLUMNS, Part
-from learners.evaluation.figures import CHOSE, score_items
+from learners.cli.result import answers_at
+from learners.evaluation.figures import CHOSE, all_figures, score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rules import operating_points
 from learners.files.jsonable import jsonable
@@ -29,12 +29,11 @@ from learners.inference.gradcam import NO_MAP
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.report import plots
-from learners.report.galleries import Pictures, Shot, write_sheet
+from learners.report.galleries import Pictures
 from learners.report.report import write_report
 from learners.report.sections import class_sections
 from learners.report.verdict import verdict
 from learners.templates import percent
-from tests.app import sites
 from tests.chromium import chromium
 from tests.learners.evaluations import make_bundle, make_evaluation, make_table
 
@@ -94,7 +93,8 @@ def written(
 ) -> tuple[Page, dict]:
     table = options.pop("table", None) or make_table(evaluation)
     scored, tables = score_items(evaluation, bundle), options.pop("tables", {})
-    evaluation = replace(evaluation, scored=scored, tables=tables)
+    figures = all_figures(evaluation, bundle, scored)
+    evaluation = replace(evaluation, scored=scored, figures=figures, tables=tables)
     sections = partial(
         class_sections, evaluation=evaluation, duplicates=options.pop("duplicates", None)
     )
@@ -175,7 +175,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     # Mistakes have heat maps; silent files are listed but have none.
     assert sum("where the network looked" in str(i["alt"]) for i in page.all("img")) > 5
     wrong = known[known.best.ne(known.truth) & known.best.ne("")]
-    assert f"Mistakes ({len(wrong)} of {len(known)})" in page.text
+    assert f"Mistakes ({len(wrong)} of {len(known)} files)" in page.text
     assert "Not predicted (9)" in page.text
 
 
@@ -191,8 +191,9 @@ def test_the_verdict_and_the_sections_state_the_figures(tmp_path, photos):
     named_right = count(split["accuracy"], split["items"])
     assert figures["verdict"]["message"] == (
         f"The model names {named_right} of {split['items']} calibration files right "
-        f"({percent(split['accuracy']['value'])}). It answers {answered} of them, "
-        f'{count(split["accuracy_of_accepted"], answered)} right, and says "unknown" for the others '
+        f"({percent(split['accuracy']['value'])}). It answers {answered} of {split['items']} calibration files; "
+        f"{count(split['accuracy_of_accepted'], answered)} of {answered} answered files are right. "
+        'It says "unknown" for the others '
         f"and for {unknown['items'] - count(unknown['accepted'], unknown['items'])} of {unknown['items']} files of "
         "unknown classes."
     )
@@ -226,9 +227,7 @@ def test_the_slider_and_the_verdict_on_each_class(tmp_path, photos):
     (slider,) = [each for each in page.all("input") if each["type"] == "range"]
     assert (slider["value"], slider["max"]) == (str(table.default), str(len(table.points) - 1))
     sentences = [row["data-sentence"] for row in page.all("tr") if "data-sentence" in row]
-    assert sentences == [
-        f"It answers {table.sentence(point, 'calibration')}" for point in table.points
-    ]
+    assert sentences == [f"It answers {answers_at(table, point)}" for point in table.points]
     assert figures["operating_points"]["points"][0]["answered"] == table.points[0].answered
     n = files.sum()
     assert figures["weakest_class"] == classes[0]
@@ -282,7 +281,7 @@ def test_the_colour_of_an_evaluation_follows_its_checks(rows, problems, colour):
     assert result.colour == colour
     assert ("see the notices below" in result.message) == bool(problems)
     if rows[0]["items"]:
-        assert f"{100 * rows[0]['here']:.0f} of its 100 answers are right" in result.message
+        assert f"{100 * rows[0]['here']:.0f} of 100 answered files are right" in result.message
 
 
 @pytest.mark.parametrize(("share", "colour"), [(0.2, "green"), (0.3, "amber")])
@@ -291,6 +290,7 @@ def test_a_run_that_answers_many_files_of_unknown_classes_is_amber(share, colour
     split = {"accuracy": limits, "coverage": limits, "accuracy_of_accepted": limits}
     found = verdict({
         "evaluated_split": "valid", "headline": {"split": "test"}, "splits": {"test": {"items": 50, **split}},
+        "metrics": {"test_items": 50, **{f"test_{name}": 1.0 for name in split}},
         "unknown_classes": {"items": 100, "accepted": {"value": share}},
     }, [], [])  # fmt: skip
     assert found.colour == colour
@@ -302,7 +302,8 @@ def test_a_run_is_not_green_where_so_few_files_cannot_tell(low, colour):
     accuracy = {"value": 0.95, "low": low, "high": 0.99}
     split = {"items": 100, "accuracy": accuracy, "coverage": {"value": 0.8},
              "accuracy_of_accepted": {"value": 1.0}}  # fmt: skip
-    figures = {"evaluated_split": "valid", "headline": {"split": "calibration"},
+    metrics = {"calibration_items": 100, "calibration_accuracy": 0.95, "calibration_coverage": 0.8}
+    figures = {"evaluated_split": "valid", "headline": {"split": "calibration"}, "metrics": metrics,
                "splits": {"calibration": split}, "unknown_classes": None}  # fmt: skip
     result = verdict(figures, [], [])
     assert result.colour == colour
@@ -430,7 +431,7 @@ def test_reports_without_mistakes_and_with_mistakes_alone(tmp_path, photos):
     known = evaluation.predictions["split"].ne("unknown")
     evaluation.predictions.loc[known, "truth"] = evaluation.predictions.loc[known, "best"]
     page, figures = written(tmp_path / "right", bundle, evaluation)
-    assert "Mistakes (0 of 120)" in page.text
+    assert "Mistakes (0 of 120 files)" in page.text
     assert "Of 120 calibration and validation files 0 are answered wrong" in page.text
     assert "by its most probable class, 0 of the 120 are wrong." in page.text
     assert figures["risk_coverage"]["aurc"] == 0
@@ -438,7 +439,7 @@ def test_reports_without_mistakes_and_with_mistakes_alone(tmp_path, photos):
     wrong = evaluation.predictions.loc[known, "best"].map(after)
     evaluation.predictions.loc[known, "truth"] = wrong
     page, figures = written(tmp_path / "wrong", bundle, evaluation)
-    assert "Mistakes (120 of 120)" in page.text
+    assert "Mistakes (120 of 120 files)" in page.text
     assert figures["splits"]["valid"]["accuracy"]["value"] == 0
 
 
@@ -501,37 +502,3 @@ def test_the_window_with_the_highest_logit_of_a_long_recording_is_shown(tmp_path
         assert pictures.moment(Part(path), c) == expected
         figure = pictures.figure(Part(path), "caption", c)
         assert f"{expected.start:.1f}–{expected.end:.1f} s" in figure.under  # noqa: RUF001
-
-
-def test_a_contact_sheet_has_spectrograms_and_players_of_sounds(tmp_path):
-    path = sites.tone(tmp_path / "<b>long.wav", "low", "high", "silence")
-    shots = [Shot(Part(str(path), 1.0, 2.0), "1", "<i>high</i> & low")]
-    missing = Shot(Part(str(tmp_path / "gone.wav")), "2", "was there")
-    folder = tmp_path / "next"
-    file = write_sheet(
-        folder, Predictor(sites.tones()), [*shots, missing], title="Next <s>", lead="So & so."
-    )
-    page = Page(file)
-    assert file == folder / "index.html"
-    assert "<b>long.wav, 1.0–2.0 s" in page.text  # noqa: RUF001
-    assert "<i>high</i> & low" in page.text
-    assert "was there · gone.wav: " in page.text
-    assert str(tmp_path) not in file.read_text()
-    (picture,) = page.all("img")
-    assert str(picture["src"]).startswith("data:image/jpeg;base64,")
-    (player,) = page.all("audio")
-    signal, rate = soundfile.read(folder / str(player["src"]))
-    expected, _ = soundfile.read(path, start=rate, stop=2 * rate)
-    assert len(signal) == rate
-    np.testing.assert_allclose(signal, expected, atol=1e-3)
-
-
-def test_a_contact_sheet_replaces_the_last_one(tmp_path):
-    Image.new("RGB", (30, 20), (200, 30, 30)).save(tmp_path / "a.png")
-    shot = Shot(Part(str(tmp_path / "a.png")), "1", "red")
-    (tmp_path / "next").mkdir()
-    (tmp_path / "next" / "0001.flac").write_text("of the last one")
-    page = write_sheet(tmp_path / "next", Predictor(sites.colours()), [shot], title="", lead="")
-    assert [file.name for file in (tmp_path / "next").iterdir()] == ["index.html"]
-    assert not Page(page).all("audio")
-    assert [path.name for path in Path(tmp_path).iterdir() if path.name.startswith(".")] == []
