@@ -30,6 +30,7 @@ from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation
 from learners.files.jsonable import jsonable
 from learners.model.bundle import Bundle
 from learners.rule.arrays import Floats, Ints, Mask, softmax
+from learners.rule.decisions import Decisions
 from learners.rule.rule import KEPT, PROBABILITY, Rule
 from learners.rule.thresholds import aurc, effective_counts, risk_coverage
 
@@ -51,34 +52,65 @@ ERROR = 0.05
 
 @dataclass(frozen=True)
 class ScoredItems:
-    """Probabilities and scores of the items that have logits.
+    """What the rule of a model measures and decides of the n items that have logits.
 
     Attributes
     ----------
     rows : index of each item in the evaluation's predictions.
     labels : index of the true class; -1 for unknown classes and labels that the model lacks.
-    best : index of the most probable class.
-    before, after : probabilities [n, classes] without and with the temperature.
-    known : the model's own out-of-distribution score, higher for known items.
-    gate : what the threshold applies to: the probability, or ``known``.
-    right : whether the most probable class is the true one.
-    score : name of the model's own score.
+    before : probabilities [n, classes] without the temperature.
+    decided : of the rule, which has the probabilities with it.
     """
 
     rows: Ints
     labels: Ints
-    best: Ints
     before: Floats
-    after: Floats
-    known: Floats
-    gate: Floats
-    right: Mask
-    score: str
+    decided: Decisions
+    rule: Rule
+
+    @property
+    def best(self) -> Ints:
+        """Index of the most probable class."""
+        return self.decided.best
+
+    @property
+    def after(self) -> Floats:
+        """Probabilities [n, classes] with the temperature."""
+        return self.decided.probabilities
+
+    @property
+    def known(self) -> Floats:
+        """The model's own out-of-distribution score, higher for known items."""
+        return self.decided.known
+
+    @property
+    def gate(self) -> Floats:
+        """What the threshold is on: the probability, or ``known``."""
+        return self.rule.gate(self.decided)
+
+    @property
+    def right(self) -> Mask:
+        """Whether the most probable class is the true one."""
+        return self.best == self.labels
+
+    @property
+    def answered(self) -> Mask:
+        """Whether the rule answers each item."""
+        return self.decided.label >= 0
+
+    def under(self, rule: Rule) -> ScoredItems:
+        """The items under another rule of the same model."""
+        return replace(self, decided=rule.again(self.decided), rule=rule)
 
     def where(self, mask: Mask) -> ScoredItems:
         """The items where ``mask [n]`` is true."""
-        parts = {name: value for name, value in vars(self).items() if name != "score"}
-        return replace(self, **{name: value[mask] for name, value in parts.items()})
+        return replace(
+            self,
+            rows=self.rows[mask],
+            labels=self.labels[mask],
+            before=self.before[mask],
+            decided=self.decided.where(mask),
+        )
 
 
 def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
@@ -95,22 +127,11 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
     frame = evaluation.predictions.iloc[rows]
     truths = frame["truth"].map(numbers).where(frame["split"].ne(UNKNOWN)).fillna(-1)
     labels: Ints = np.asarray(truths, dtype=np.int64)
-    if not len(rows):
-        none, flat = np.empty((0, classes)), np.empty(0)
-        no = np.empty(0, bool)
-        return ScoredItems(rows, labels, labels, none, none, flat, flat, no, rule.floor.score.name)
-    decided = rule.decide(logits[rows], features, paths=frame["path"].tolist())
-    return ScoredItems(
-        rows=rows,
-        labels=labels,
-        best=decided.best,
-        before=softmax(logits[rows], background=rule.calibrator.background),
-        after=decided.probabilities,
-        known=decided.known,
-        gate=rule.gate(decided),
-        right=decided.best == labels,
-        score=rule.floor.score.name,
-    )
+    decided = Decisions.of_none(classes)
+    if len(rows):
+        decided = rule.decide(logits[rows], features, paths=frame["path"].tolist())
+    before = softmax(logits[rows], background=rule.calibrator.background)
+    return ScoredItems(rows, labels, before, decided, rule)
 
 
 def measure(predictions: pd.DataFrame) -> dict[str, Any]:
@@ -358,27 +379,28 @@ def _accepted_unknown(
 ) -> dict[str, Any]:
     """Fraction of files of unknown classes that are accepted, and the effect of a stricter threshold."""
     rate = limits_of(metrics, f"{UNKNOWN}_accepted")
-    is_accepted = predictions["label"].ne(UNKNOWN)
-    is_unknown = predictions["split"].eq(UNKNOWN)
-    accepted = is_accepted.to_numpy()
-    gates = [items.gate[accepted[items.rows]] for items in (ood, known)]
+    taken = ood.gate[ood.answered]
     on = "" if rule.on == PROBABILITY else f" of the score {rule.on}"
-    value = stricter_threshold(gates[0], below=np.inf if on else 1.0)
+    value = stricter_threshold(taken, below=np.inf if on else 1.0)
     files = metrics[f"{UNKNOWN}_items"]
     message = (
-        f"{len(gates[0])} of {counted(files, 'file')} of unknown classes {'is' if len(gates[0]) == 1 else 'are'} "
+        f"{len(taken)} of {counted(files, 'file')} of unknown classes {'is' if len(taken) == 1 else 'are'} "
         f"answered ({percent(rate['value'])}, {100 * rate['low']:.3g} to {percent(rate['high'])})"
     )
     figures = {"accepted": rate, "message": message, "stricter": None}
     if value is None or not len(known.rows):
         return figures
-    still = is_accepted.copy()
-    still.iloc[ood.rows] &= ood.gate >= value
-    n_left = int(still[is_unknown].sum())
+    stricter = rule.at(value)
+    left = predictions.index[ood.rows[ood.under(stricter).answered]]
+    still = pd.Series(predictions.index.isin(left), predictions.index)
+    still = still[predictions["split"].eq(UNKNOWN)]
+    n_left = int(still.sum())
     split = str(predictions["split"].iloc[known.rows[0]])
     n_known = predictions["split"].eq(split).sum()
     flags = "" if on else _flags(value, rule)
-    before, after = (float(n / n_known) for n in (len(gates[1]), (gates[1] >= value).sum()))
+    before, after = (
+        float(items.answered.sum() / n_known) for items in (known, known.under(stricter))
+    )
     now = rule.threshold.value
     return figures | {
         "message": f"{message}. With a threshold{on} of {value:.12g} instead of {now:.4g}{flags} it would be {n_left} "
@@ -386,7 +408,7 @@ def _accepted_unknown(
         "files would be answered",
         "stricter": {
             "threshold": value,
-            "accepted": named_limits(part_of(still[is_unknown], predictions)),
+            "accepted": named_limits(part_of(still, predictions)),
             "coverage": after,
         },
     }
@@ -427,7 +449,7 @@ def _unknown_figures(
         "items": items,
         "scored": len(ood.rows),
         **_accepted_unknown(known, ood, predictions, rule, metrics),
-        "score": ood.score,
+        "score": rule.floor.score.name,
         "auroc": named_limits(auroc(known.known, ood.known)),
         "histogram": {
             "edges": edges,

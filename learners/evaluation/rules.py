@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from datasets.items.labels import UNKNOWN
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import fraction, units_of
@@ -28,13 +26,11 @@ def operating_points(
         return None
     overrides = alternatives(own_rule)
     rules = [own_rule.but(**chosen) for chosen in overrides]
-    features = None if own_rule.distance.reference is None else evaluation.features[scored.rows]
-    measured = own_rule.decide(np.asarray(evaluation.logits[scored.rows], np.float64), features)
     held_out, unknown = parts[scored.rows] == split, parts[scored.rows] == UNKNOWN
     units = units_of(predictions.iloc[scored.rows])
     points = list[OperatingPoint]()
     for chosen, rule in zip(overrides, rules, strict=True):
-        decided = rule.again(measured)
+        decided = rule.again(scored.decided)
         accepted, right = decided.label >= 0, rule.is_right(decided.label, scored.labels)
         answered = accepted & held_out
         _, low, high = fraction(right, units, answered)

@@ -180,7 +180,7 @@ def decisions_of(rows: Sequence[Any], classes: Sequence[str]) -> Decisions:
         distance_p=np.array([row.distance_p for row in rows], np.float64),
         others=np.array([float(why is Why.OTHER_CLASS) for why in whys]),
         background=np.array([why is Why.BACKGROUND for why in whys], bool),
-        branches=branches if any(branches) else (),
+        branches=branches if any(branches) else [],
     )
 
 

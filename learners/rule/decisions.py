@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class Decisions:
     distance_p: Floats
     others: Floats
     background: Mask
-    branches: Sequence[Branch] = ()
+    branches: list[Branch] = field(default_factory=list)
     label: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     sure: Floats = field(default_factory=lambda: np.empty(0))
     reason: list[Reason] = field(default_factory=list)
@@ -52,6 +53,22 @@ class Decisions:
 
     def __len__(self) -> int:
         return len(self.probabilities)
+
+    @classmethod
+    def of_none(cls, classes: int) -> Decisions:
+        """The decisions on no item."""
+        number, index, no = np.empty(0), np.empty(0, np.int64), np.empty(0, bool)
+        return cls(np.empty((0, classes)), index, number, number, number, number, no)
+
+    def where(self, kept: Mask) -> Decisions:
+        """The items where ``kept``, bool [n], is true."""
+        rows = np.flatnonzero(kept)
+        parts: dict[str, Any] = {
+            name: [value[row] for row in rows] if isinstance(value, list) else value[rows]
+            for name, value in vars(self).items()
+            if value is not None and len(value)
+        }
+        return replace(self, **parts)
 
     def refused(self, refusals: Sequence[tuple[Reason, Mask]]) -> Decisions:
         """The items with their best class, or with the first of the reasons whose mask, bool [n], holds for them."""

@@ -230,6 +230,10 @@ class Rule(AnyRule):
             )
         return conformal_p(self.floor.calibration, known)
 
+    def at(self, value: float) -> Self:
+        """The rule with another value of its threshold, on whatever it is, and the same floor."""
+        return replace(self, threshold=Threshold(value, np.nan, np.nan))
+
     def refuses_as(self, other: Rule) -> bool:
         """Whether another rule of the same model refuses the same items; rules that guarantee an accuracy equal only
         themselves.
