@@ -70,9 +70,7 @@ def fit(name: str, **settings: object) -> Path:
     folder = root / name
     folder.mkdir()
     settings_of_run = Settings().but(valid=0.2, calibration=0.2, workers=0, **settings)
-    run = prepare(folder, settings_of_run)
-    train(run)
-    calibrate(run)
+    run = calibrate(train(prepare(folder, settings_of_run)))
     return save_bundle(run.bundle, folder / "model")
 
 

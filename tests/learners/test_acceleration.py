@@ -110,7 +110,7 @@ def test_commands_let_waiting_threads_sleep(switched_on, module):
         "import runpy\n"
         f"sys.argv = ['learners.{module}', '--help']\n"
         "try:\n"
-        f"    runpy.run_module('learners.{module}', run_name='__main__')\n"
+        f"    runpy.run_module('learners.{module}', run_name='__main__', alter_sys=True)\n"
         "except SystemExit: pass\n"
         f"print([os.environ[name] for name in {list(SLEEPING)}])\n"
     )

@@ -136,7 +136,7 @@ def test_processes_have_ended_when_nobody_can_ask_them_any_more(ending: str) -> 
 
 def test_who_works_ahead_lets_the_caller_go_first() -> None:
     calls: IsolatedCalls[int, int] = IsolatedCalls(os.nice, 1, -1)
-    assert list(calls.ahead([0], 1, of=int)) == [(0, min(19, os.nice(0) + NICENESS))]
+    assert list(calls.ahead([0], 1, argument=int)) == [(0, min(19, os.nice(0) + NICENESS))]
 
 
 def test_the_tasks_own_errors_come_back_whole() -> None:

@@ -127,7 +127,7 @@ def test_from_another_folder_the_runs_files_are_the_same(
 
     monkeypatch.chdir(second)
     run = first / "runs/x"
-    assert {*map(FileState.content.fget, map(FileState.of, files))} == {
+    assert {*map(FileState.content.fget, map(FileState.read, files))} == {
         *labelled_in(run / "model").contents
     }
     argv = ["--resume", str(run)]

@@ -146,7 +146,7 @@ def test_the_combination_holds_on_both_kinds_of_unknown_classes():
         score = fitted(name, train, calibration)
         known = score.score(test.features, test.logits)
         aurocs[name] = [
-            auroc(known, score.score(items.features, items.logits)) for items in (between, far)
+            auroc(known, score.score(items.features, items.logits))[0] for items in (between, far)
         ]
     assert aurocs["msp"][1] < 0.7  # far from all, yet confident
     assert min(aurocs["combined"]) > 0.9
