@@ -258,7 +258,10 @@ async def _answers(
         check_threshold(threshold)
     name = str(model) if model else site.choose(files)
     rule = site.rule(name, threshold)
-    return [under_rule(answer, rule) for answer in await site.predict_many(name, files, at)]
+    return [
+        under_rule(answer, rule, site.models[name].top)
+        for answer in await site.predict_many(name, files, at)
+    ]
 
 
 def _number(form: Any, key: str) -> float | None:

@@ -21,6 +21,7 @@ from app.serving import Served, Site
 from app.views import (
     Query,
     answer_html,
+    listed,
     no_answer_html,
     note_html,
     span,
@@ -201,7 +202,8 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
 
     def html(answer: Any, rule: PageRule) -> str:
         temperature = served.predictor.rule.calibrator.temperature
-        return answer_html(rule.judge(answer), rule, temperature)
+        shown = listed(rule.judge(answer), served.top)
+        return answer_html(shown, rule, temperature)
 
     def apply_rule(last: Query, threshold: float, by_model: bool) -> tuple[Any, ...]:
         rule = dial.rule(None if by_model else threshold)
@@ -276,7 +278,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         judged = [rule.judge(answer) for answer in answers]
         if not answers:
             return ""
-        shown = [answer._replace(top=answer.top[: served.top]) for answer in judged]
+        shown = [listed(answer, served.top) for answer in judged]
         return bursts_html(judged, rule, served.predictor) + table_html(shown, rule, labels)
 
     async def predict(
@@ -286,7 +288,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         if not paths:
             return [], {}, none, None, "", ""
         try:
-            answers = await site.predict_many(name, paths, moment or None, every=True)
+            answers = await site.predict_many(name, paths, moment or None)
         except SecondhandError as error:
             return [], {}, none, None, "", no_answer_html(str(error))
         rows = [

@@ -119,7 +119,7 @@ class Served:
     ) -> None:
         self.name, self.predictor, self.folder = name, predictor, folder
         self.limits = limits or Limits()
-        #: Number of classes of an answer that are shown.
+        #: Number of classes of an answer that are shown; the predictor may list more, for another rule to decide on.
         self.top = predictor.top
         self.kind = predictor.kind
         self._waiting: deque[tuple[Part, Future[Prediction]]] = deque()
@@ -226,11 +226,11 @@ def load(
         raise SecondhandError(
             f"{folder} is a model of embeddings, and the page takes files. Use python -m learners.predict"
         )
-    if not predictor.rule.by_best:
-        predictor.top = len(predictor.classes)  # another threshold may select any of them
+    if not predictor.rule.exclusive:
+        predictor.top = len(predictor.classes)  # an answer shows any number of them
     served = Served(unused, predictor, resolved, limits=limits)
-    if answers_events(predictor):
-        predictor.top = len(predictor.classes)  # the answer to an event depends on all of them
+    if not predictor.rule.by_best or answers_events(predictor):
+        predictor.top = len(predictor.classes)  # another rule, or an event, depends on all of them
     return served
 
 
@@ -392,14 +392,13 @@ class Site:
         )
 
     async def predict(
-        self, name: str, file: str, at: float | None, *, admitted: bool = False, every: bool = False
+        self, name: str, file: str, at: float | None, *, admitted: bool = False
     ) -> Prediction:
         """The model's prediction for an uploaded file, after waiting in the queue.
 
         Parameters
         ----------
         admitted : as in `Served.submit`.
-        every : list all classes, not only those that are shown.
 
         Raises
         ------
@@ -427,13 +426,10 @@ class Site:
         except SecondhandError as error:
             raise SecondhandError(without_paths(str(error), file)) from None
         why, detail = prediction.reason.why, prediction.reason.detail
-        top = prediction.top if every else prediction.top[: served.top]
-        return prediction._replace(reason=Reason(why, without_paths(detail, file)), top=top)
+        return prediction._replace(reason=Reason(why, without_paths(detail, file)))
 
-    async def predict_many(
-        self, name: str, files: list[str], at: float | None, *, every: bool = False
-    ) -> list[Prediction]:
-        """Predictions for several files: one place in the queue for all, a batch at a time. ``every`` : as in `predict`.
+    async def predict_many(self, name: str, files: list[str], at: float | None) -> list[Prediction]:
+        """Predictions for several files: one place in the queue for all, a batch at a time.
 
         Raises
         ------
@@ -445,14 +441,14 @@ class Site:
                 f"{len(files)} files are more than the {limits.files} that this page takes at once. Send fewer."
             )
         if len(files) == 1:
-            return [await self.predict(name, files[0], at, every=every)]
+            return [await self.predict(name, files[0], at)]
         if self.models[name].waiting >= limits.queue:
             raise Busy(limits.queue)
         at_once = asyncio.Semaphore(limits.batch)
 
         async def one(file: str) -> Prediction:
             async with at_once:
-                return await self.predict(name, file, at, admitted=True, every=every)
+                return await self.predict(name, file, at, admitted=True)
 
         return await asyncio.gather(*map(one, files))
 

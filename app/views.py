@@ -239,9 +239,15 @@ def answers_csv(
     return out.getvalue()
 
 
-def under_rule(answer: Prediction, rule: PageRule) -> dict[str, Any]:
-    """The prediction under a rule, and that rule, for the API."""
-    return as_json(rule.judge(answer)) | {"rule": rule.as_json()}
+def listed(answer: Prediction, top: int) -> Prediction:
+    """The prediction, and those of its windows, with the ``top`` most probable classes."""
+    windows = tuple(listed(window, top) for window in answer.windows)
+    return answer._replace(top=answer.top[:top], windows=windows)
+
+
+def under_rule(answer: Prediction, rule: PageRule, top: int) -> dict[str, Any]:
+    """The prediction under a rule with its ``top`` classes, and that rule, for the API."""
+    return as_json(listed(rule.judge(answer), top)) | {"rule": rule.as_json()}
 
 
 def as_json(answer: Prediction) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from learners.events.merging import Events
-from learners.inference.predictions import Prediction, decided_again
+from learners.inference.predictions import Prediction, decided_under
 from learners.rule.base import AnyRule
 
 #: Thresholds on the probability at which the curve is measured.
@@ -160,8 +160,9 @@ def event_figures(
     predicted = events_of(recordings, gap, rule)
     predicted["right"] = matches(predicted, truth).ge(0)
     curve: list[Mapping[str, Any]] = []
-    for threshold in THRESHOLDS:
-        again = decided_again(recordings, rule.but(threshold=threshold), classes)
+    rules = [rule.but(threshold=threshold) for threshold in THRESHOLDS]
+    heard = decided_under(recordings, rules, classes)
+    for threshold, again in zip(THRESHOLDS, heard, strict=True):
         counts = count_events(events_of(again, gap, rule), truth, total)
         curve.append({"threshold": threshold, **counts.figures})
     by_class = [

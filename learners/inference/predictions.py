@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -197,26 +197,34 @@ def _pairs(cell: Any) -> Branch:
         return ()
 
 
-def decided_again(
-    predictions: Sequence[Prediction], rule: AnyRule, classes: Sequence[str]
-) -> list[Prediction]:
-    """Predictions and their windows under another rule, without the files: fast enough for a slider.
+def decided_under(
+    predictions: Sequence[Prediction], rules: Iterable[AnyRule], classes: Sequence[str]
+) -> Iterator[list[Prediction]]:
+    """Predictions and their windows under each of the rules, without the files: fast enough for a slider.
 
     A rule that needs the probabilities of all classes (`AnyRule.by_best` is false) needs predictions that list them.
     """
     every = [one for prediction in predictions for one in (prediction, *prediction.windows)]
-    decidable = [one for one in every if one.best]
-    decisions = rule.again(decisions_of(decidable, classes))
-    labels = decisions.labels(rule.names(classes))
-    decided = (
-        one._replace(label=label, reason=reason)
-        for one, label, reason in zip(decidable, labels, decisions.reason, strict=True)
-    )
-    again = iter([next(decided) if one.best else one for one in every])
-    return [
-        next(again)._replace(windows=tuple(next(again) for _ in prediction.windows))
-        for prediction in predictions
-    ]
+    measured = decisions_of([one for one in every if one.best], classes)
+    for rule in rules:
+        decisions = rule.again(measured)
+        answers = zip(decisions.labels(rule.names(classes)), decisions.reason, strict=True)
+        again = iter([_answered(one, *next(answers)) if one.best else one for one in every])
+        yield [
+            next(again)._replace(windows=tuple(next(again) for _ in prediction.windows))
+            for prediction in predictions
+        ]
+
+
+def decided_again(
+    predictions: Sequence[Prediction], rule: AnyRule, classes: Sequence[str]
+) -> list[Prediction]:
+    """`decided_under` one rule."""
+    return next(decided_under(predictions, [rule], classes))
+
+
+def _answered(prediction: Prediction, label: str, reason: Reason) -> Prediction:
+    return prediction._replace(label=label, reason=reason)
 
 
 #: Columns of times in seconds.

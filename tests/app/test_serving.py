@@ -7,16 +7,21 @@ import time
 from types import SimpleNamespace
 
 import httpx
+import numpy as np
 import pytest
 
 from app.interface import build_page
+from app.rules import PageRule
 from app.server import serve
 from app.serving import Busy, Limits, Served, Site, load, load_each
+from app.views import listed
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
+from learners.rule.tree import Tree, with_tree
 from tests.app.sites import colours
+from tests.learners.evaluations import make_bundle
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -159,6 +164,27 @@ def test_models_are_named_by_their_runs(tmp_path):
         each.close()
     with pytest.raises(SecondhandError, match="not a model folder"):
         load(tmp_path)
+
+
+def test_a_model_with_groups_shows_five_classes_and_decides_on_all(tmp_path, files):
+    names = [*"abcdefg"]
+    tree = Tree((*names, "group"), np.array([7, 7, 7, -1, -1, -1, -1, -1]), 7)
+    bundle = make_bundle(names, distance=False)
+    bundle.rule = with_tree(bundle.rule, tree)
+    served = load(save_bundle(bundle, tmp_path / "run" / "model"))
+    try:
+        answers = list(served.predictor.predict(files))
+        for threshold in (0.2, 0.4, 0.6):
+            rule = PageRule(bundle.rule.but(threshold=threshold), names, of_model=False)
+            shown = [listed(rule.judge(answer), served.top) for answer in answers]
+            expected = list(Predictor(bundle, threshold=threshold, top=5).predict(files))
+            assert [(one.label, one.reason, one.top) for one in shown] == [
+                (one.label, one.reason, one.top) for one in expected
+            ]
+    finally:
+        served.close()
+    assert {len(one.top) for one in answers} == {7}
+    assert {len(one.top) for one in shown} == {5}
 
 
 def test_a_model_that_cannot_be_opened_is_named_and_the_others_are_served(tmp_path, caplog):
