@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from app.views import UNKNOWN, Query, note_html, span, without_paths
+from app.views import UNKNOWN, Seen, note_html, span, without_paths
 from datasets.audio.decode import probe
 from datasets.audio.mel import hz_to_mel
 from datasets.audio.settings import MelSettings
@@ -80,7 +80,7 @@ def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) ->
 
 def panels_html(
     predictor: Predictor,
-    query: Query,
+    seen: Seen,
     window: str | None,
     rendering: AbstractContextManager[object],
 ) -> str:
@@ -91,18 +91,16 @@ def panels_html(
     window : name of the window that is shown; by default that with the highest probability of the predicted class.
     rendering : context that is entered while pictures are rendered.
     """
-    answer = query.answer
-    if answer is None or not answer.best:
+    if not seen.answers or not seen.answers[0].best:
         return ""
-    windows = answer.windows
+    answer, windows = seen.answers[0], seen.answers[0].windows
     chosen = next((w for w in windows if span(w) == window), None)
     surest = max(windows, key=lambda w: dict(w.top).get(answer.best, 0.0), default=answer)
     displayed = chosen or surest
     number = predictor.classes.index(displayed.best) if displayed.best else None
+    part = displayed.part._replace(path=answer.path)
     try:
         with rendering:
-            part = displayed.part if windows else Part(query.file)
-            part = trigger(predictor, part._replace(path=query.file, at=query.at))
             try:
                 panels = input_panels(predictor, part, number)
             except SecondhandError as error:
@@ -110,7 +108,7 @@ def panels_html(
                 log.info("no heat map: %s", error)
             similar = resembling(predictor, part)
     except SecondhandError as error:
-        return note_html(without_paths(str(error), query.file))
+        return note_html(without_paths(str(error), part.path))
     strip = timeline(windows, predictor.classes, windows[-1].part.end or 0.0) if windows else ""
     return render(
         "app", "seen.html", strip=strip, panels=[panel_svg(panel) for panel in panels],
@@ -164,15 +162,6 @@ def input_panels(predictor: Predictor, part: Part, class_index: int | None) -> l
         title=f"Where it looked for “{name}”: bright regions raised its score. The map is coarse.",
     )
     return [*panels, hot]
-
-
-def trigger(predictor: Predictor, part: Part) -> Part:
-    """The part with the GPS time of a strain file's loudest moment; other parts as they are."""
-    spectrogram = predictor.spectrogram
-    if not isinstance(spectrogram, QScanSettings) or part.at is not None:
-        return part
-    signal = spectrogram.read(part)
-    return part._replace(at=float(signal.trigger), start=None, end=None)
 
 
 def mel_ticks(spectrogram: MelSettings) -> tuple[Tick, ...]:

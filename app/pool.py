@@ -24,7 +24,7 @@ import gradio as gr
 from app.feedback import Corrections, check_label
 from app.panels import input_panels, panel_svg
 from app.serving import Served
-from app.views import UNKNOWN, Query, note_html, without_paths
+from app.views import QUIET, UNKNOWN, Seen, name_here, note_html, without_paths
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.images.opening import open_picture
@@ -42,8 +42,6 @@ from learners.templates import data_uri, render
 
 log = logging.getLogger(__name__)
 
-#: Options of events without an API endpoint and without a progress display.
-QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 #: Most files that are put in order for labelling, beside those that have a label.
 MOST = 1000
 SIDE = 640  # pixels of a picture to label
@@ -359,12 +357,6 @@ def open_labelling(served: Served, path: Path, tables: Path | None = None) -> La
     return (Auditing if path.is_file() else Labelling)(served, path, tables)
 
 
-def name_here(path: Path) -> str:
-    """Name of a path for visitors: from the current folder if it is inside, else only its last part."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else f"…/{path.name}"
-
-
 class Alike(Pool):
     """Search for similar files in a folder, or in a file of embeddings (``.parquet``)."""
 
@@ -400,7 +392,7 @@ class Alike(Pool):
         super().close()
         self._temporary.cleanup()
 
-    def html(self, file: str, at: float | None) -> str:
+    def html(self, part: Part) -> str:
         """The twelve most similar files, as a gallery.
 
         Raises
@@ -408,13 +400,13 @@ class Alike(Pool):
         SecondhandError : the file cannot be used, or the embeddings.
         """
         with self._alone:
-            similar = self.embeddings.search(Part(file, at=at), top=12)
+            similar = self.embeddings.search(part, top=12)
         pictures, cards = Pictures(self.predictor), []
-        for part, cosine in similar:
-            card: dict[str, Any] = {"name": self.name(part), "cosine": cosine, "player": ""}
+        for near, cosine in similar:
+            card: dict[str, Any] = {"name": self.name(near), "cosine": cosine, "player": ""}
             try:
-                card["picture"] = page_picture(pictures.render(part))
-                card["player"] = self.player(part)
+                card["picture"] = page_picture(pictures.render(near))
+                card["player"] = self.player(near)
             except SecondhandError:  # the file is gone
                 card["picture"] = ""
             cards.append(card)
@@ -550,29 +542,27 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
     back.click(undo, turn, out, **QUIET)
 
 
-def alike_part(alike: Alike, query: Any, rendering: AbstractContextManager[object]) -> Any:
+def alike_part(alike: Alike, seen: Any, rendering: AbstractContextManager[object]) -> Any:
     """The button *More like this*; returns its gallery, which is cleared for another file."""
     button = gr.Button("More like this")
     gallery = gr.HTML("", elem_classes="sh-page")
 
-    def result(last: Query) -> str:
+    def result(part: Part) -> str:
         if alike.waiting:
             return note_html(alike.waiting, status=True)
         try:
             with rendering:
-                return alike.html(last.file, last.at)
+                return alike.html(part)
         except SecondhandError as error:
-            message = alike.without_folders(without_paths(str(error), last.file))
+            message = alike.without_folders(without_paths(str(error), part.path))
             return note_html(message, status=True)
 
-    async def search(last: Query) -> AsyncIterator[str]:
-        if last.answer is None or last.answer.reason.failed:
-            yield note_html("Choose a file first.", status=True)
-            return
+    async def search(seen: Seen) -> AsyncIterator[str]:
         while not alike.ready.is_set():
             yield note_html(alike.waiting, status=True)
             await asyncio.sleep(0.5)
-        yield await asyncio.to_thread(result, last)
+        for answer in seen.answers:
+            yield await asyncio.to_thread(result, Part(answer.path, at=answer.part.at))
 
-    button.click(search, query, gallery, concurrency_limit=None, **QUIET)
+    button.click(search, seen, gallery, concurrency_limit=None, **QUIET)
     return gallery

@@ -7,15 +7,13 @@ import io
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from app.about import RuleEffect
-from app.rules import PageRule
 from datasets.core.cells import csv_bytes, write_rows
 from datasets.core.errors import counted
 from datasets.items.labels import parse_names
@@ -27,19 +25,35 @@ from learners.rule.rule import PROBABILITY
 from learners.templates import percent, render
 
 if TYPE_CHECKING:
+    from app.rules import PageRule
     from learners.inference.predictions import FIELDS, Prediction
     from learners.rule.calibrators import Temperature
 
 UNKNOWN = "unknown"
 
 
-@dataclass
-class Query:
-    """The file, the GPS time and the prediction that one visitor had last."""
+#: Options of events without an API endpoint and without a progress display.
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
-    file: str = ""
-    at: float | None = None
-    answer: Prediction | None = None
+
+@dataclass(frozen=True)
+class Seen:
+    """What one visitor was answered last: all that is shown follows from it and from a rule.
+
+    Attributes
+    ----------
+    answers : under the model's own rule.
+    labels : given by the visitor, by the number of the answer.
+    error : why there are no answers.
+    """
+
+    answers: tuple[Prediction, ...] = ()
+    labels: Mapping[int, str] = field(default_factory=dict)
+    error: str = ""
+
+    def corrected(self, number: int, label: str) -> Seen:
+        """The same with a label for an answer."""
+        return replace(self, labels={**self.labels, number: label})
 
 
 def span(window: Any) -> str:
@@ -179,14 +193,6 @@ def rule_words(rule: PageRule) -> str:
     return f"The model's rule: {condition}{aim}.{missed}"
 
 
-def rule_effect_html(rule_effect: RuleEffect | None, rule: PageRule) -> Markup:
-    """The rule, and its coverage and accuracy on the calibration files."""
-    return render(
-        "app", "rule_effect.html", words=rule_words(rule), rule_effect=rule_effect,
-        multi_label=rule.thresholds is not None,
-    )  # fmt: skip
-
-
 def table_html(
     answers: Sequence[Prediction],
     rule: PageRule,
@@ -268,3 +274,9 @@ def without_paths(message: str, path: str) -> str:
     for form in {path, str(Path(path).resolve())}:
         message = message.replace(f"{form}: ", "").replace(form, name)
     return message.replace(str(Path(path).parent), "")
+
+
+def name_here(path: Path) -> str:
+    """Name of a path for visitors: from the current folder if it is inside, else only its last part."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else f"…/{path.name}"

@@ -15,7 +15,6 @@ from app.panels import (
     panel_svg,
     ticks,
     timeline,
-    trigger,
 )
 from datasets.audio.settings import MelSettings
 from datasets.core.part import Part
@@ -127,7 +126,8 @@ def test_strain_has_a_panel_for_each_duration_and_one_search_for_its_moment(
     tmp_path, layout, first
 ):
     predictor = Predictor(bursts(layout))
-    source = trigger(predictor, Part(str(strain(tmp_path / "a.hdf5"))))
+    (answer,) = predictor.predict([strain(tmp_path / "a.hdf5")])
+    source = answer.part
     assert source.at == pytest.approx(MOMENT, abs=0.05)
     panels = input_panels(predictor, source, 0)
     assert [panel.x[0][1] for panel in panels[:-1]] == first
