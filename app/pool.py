@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import gradio as gr
 
 from app.feedback import Corrections, check_label
-from app.panels import input_panels, panel_svg
+from app.panels import input_panels, panel_html
 from app.serving import Served
 from app.views import QUIET, UNKNOWN, Seen, name_here, note_html, without_paths
 from datasets.core.errors import SecondhandError
@@ -37,7 +37,7 @@ from learners.active.teaching import Suggestion, labelled_in, suggest
 from learners.cameras.bursts import events_of
 from learners.cli.console import as_typed
 from learners.inference.predictor import Predictor
-from learners.report.galleries import Pictures, page_picture, time_span
+from learners.report.galleries import Pictures, time_span
 from learners.templates import data_uri, render
 
 log = logging.getLogger(__name__)
@@ -282,7 +282,7 @@ class Labelling(Pool):
                 picture.thumbnail((SIDE, SIDE))
                 panels = [data_uri(picture)]
             else:
-                panels = [panel_svg(panel) for panel in input_panels(self.predictor, part, None)]
+                panels = [panel_html(panel) for panel in input_panels(self.predictor, part, None)]
                 player = self.player(part)
         except SecondhandError as error:
             error_message = self.without_folders(str(error))
@@ -403,13 +403,9 @@ class Alike(Pool):
             similar = self.embeddings.search(part, top=12)
         pictures, cards = Pictures(self.predictor), []
         for near, cosine in similar:
-            card: dict[str, Any] = {"name": self.name(near), "cosine": cosine, "player": ""}
-            try:
-                card["picture"] = page_picture(pictures.render(near))
-                card["player"] = self.player(near)
-            except SecondhandError:  # the file is gone
-                card["picture"] = ""
-            cards.append(card)
+            picture = pictures.thumbnail(near)
+            player = self.player(near) if picture else ""
+            cards.append((self.name(near), cosine, picture, player))
         return render("app", "alike.html", cards=cards)
 
 
@@ -421,8 +417,12 @@ class Turn:
     done: tuple[Sequence[int], ...] = ()
     count: int = 0
 
-    def to(self, number: int | None, done: tuple[Sequence[int], ...]) -> Turn:
-        return Turn(number, done, self.count + 1)
+    @property
+    def file(self) -> int:
+        """The number. Raises SecondhandError if there is no file."""
+        if self.number is None:
+            raise SecondhandError("There is no file to label.")
+        return self.number
 
 
 def assign_keys(classes: Sequence[str]) -> dict[str, str]:
@@ -489,57 +489,52 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
             yield turn, note_html(labelling.waiting)
             return
         if turn.number is None:
-            turn = turn.to(labelling.after(-1), turn.done)
+            turn = Turn(labelling.after(-1), turn.done, turn.count + 1)
         yield turn, await asyncio.to_thread(show, turn)
 
-    def stay(turn: Turn, why: str) -> tuple[Any, ...]:
-        turn = turn.to(turn.number, turn.done)  # a key may be pressed again
-        message = note_html(labelling.without_folders(why), status=True) if why else ""
-        return turn, show(turn), gr.skip(), message, gr.skip()
+    def changes(action: Callable[..., Turn]) -> Callable[..., tuple[Any, ...]]:
+        """The event of an action, which returns a turn or raises SecondhandError."""
 
-    def save(turn: Turn, alone: bool, label: object) -> tuple[Any, ...]:
-        if turn.number is None:
-            return stay(turn, "There is no file to label.")
-        try:
-            saved = labelling.save(turn.number, label, alone=alone)
-        except SecondhandError as error:
-            return stay(turn, str(error))
+        def event(turn: Turn, *given: Any) -> tuple[Any, ...]:
+            new, note = turn, ""
+            try:
+                new = action(turn, *given)
+            except SecondhandError as error:
+                note = note_html(labelling.without_folders(str(error)), status=True)
+            fresh = (gr.skip(), gr.skip()) if new.done == turn.done else (None, False)
+            new = replace(new, count=turn.count + 1)  # a key may be pressed again
+            return new, show(new), note, *fresh
+
+        return event
+
+    def save(turn: Turn, alone: bool, label: object) -> Turn:
+        saved = labelling.save(turn.file, label, alone=alone)
         # What else is left of its burst comes next.
-        left = [number for number in labelling.burst(turn.number) if number not in saved]
-        return onward(turn, turn.number, saved, *left[:1])
+        left = [number for number in labelling.burst(turn.file) if number not in saved]
+        return Turn(left[0] if left else labelling.after(turn.file), (*turn.done, saved))
 
-    def leave(turn: Turn) -> tuple[Any, ...]:
-        if turn.number is None:
-            return stay(turn, "There is no file to skip.")
-        return onward(turn, turn.number, labelling.skip(turn.number))
+    def leave(turn: Turn) -> Turn:
+        skipped = labelling.skip(turn.file)
+        return Turn(labelling.after(turn.file), (*turn.done, skipped))
 
-    def onward(turn: Turn, number: int, done: Sequence[int], *left: int) -> tuple[Any, ...]:
-        turn = turn.to(left[0] if left else labelling.after(number), (*turn.done, done))
-        return turn, show(turn), None, "", False
+    def beside(step: int, turn: Turn) -> Turn:
+        return replace(turn, number=labelling.beside(turn.file, step))
 
-    def turn_to(turn: Turn, step: int) -> tuple[Any, ...]:
-        number = None if turn.number is None else labelling.beside(turn.number, step)
-        return stay(turn.to(number, turn.done), "")
-
-    def undo(turn: Turn) -> tuple[Any, ...]:
+    def undo(turn: Turn) -> Turn:
         if not turn.done:
-            return stay(turn, "There is nothing to undo.")
-        try:
-            labelling.undo(*turn.done[-1])
-        except SecondhandError as error:
-            return stay(turn, str(error))
-        turn = turn.to(turn.done[-1][0], turn.done[:-1])
-        return turn, show(turn), None, "", False
+            raise SecondhandError("There is nothing to undo.")
+        labelling.undo(*turn.done[-1])
+        return Turn(turn.done[-1][0], turn.done[:-1])
 
-    out = [turn, shown, other, message, alone]
+    out = [turn, shown, message, other, alone]
     tab.select(begin, turn, [turn, shown], concurrency_limit=None, **QUIET)
     for name, button in keys.items():
-        button.click(partial(save, label=name), [turn, alone], out, **QUIET)
-    use.click(save, [turn, alone, other], out, **QUIET)
+        button.click(changes(partial(save, label=name)), [turn, alone], out, **QUIET)
+    use.click(changes(save), [turn, alone, other], out, **QUIET)
     for step, button in ((-1, before), (1, later)):
-        button.click(partial(turn_to, step=step), turn, out, **QUIET)
-    skip.click(leave, turn, out, **QUIET)
-    back.click(undo, turn, out, **QUIET)
+        button.click(changes(partial(beside, step)), turn, out, **QUIET)
+    skip.click(changes(leave), turn, out, **QUIET)
+    back.click(changes(undo), turn, out, **QUIET)
 
 
 def alike_part(alike: Alike, seen: Any, rendering: AbstractContextManager[object]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -149,34 +150,28 @@ def add_trained(site: Site, training: Training) -> Status:
 
 
 class Lessons(NamedTuple):
-    """What visitors have corrected and labelled for one model. ``tables`` : the files with it."""
+    """What visitors have corrected and labelled for one model: how much in words, and the ``tables`` with it."""
 
     model: str = ""
-    corrections: int = 0
-    labels: int = 0
+    words: str = ""
     tables: tuple[Path, ...] = ()
-
-    @property
-    def words(self) -> str:
-        """Such as "12 corrections and 1 label"."""
-        counts = {"correction": self.corrections, "label": self.labels}
-        return " and ".join(counted(n, name) for name, n in counts.items() if n)
 
 
 def lessons(site: Site, labelling: Labelling | None) -> Lessons:
-    """The corrections and labels to train with; none if they are of several models."""
-    corrected = site.feedback.counts() if site.feedback is not None else {}
-    labels = 0 if labelling is None else labelling.count_labels()
-    names = {*corrected, *([labelling.model_name] if labelling is not None and labels else [])}
-    if len(names) != 1:
+    """The corrections and labels to train with; none if they are of several models, or of one without a folder."""
+    sources = []
+    if site.feedback is not None:
+        sources.append(("correction", site.feedback.table, site.feedback.counts()))
+    if labelling is not None:
+        labels = Counter({labelling.model_name: labelling.count_labels()})
+        sources.append(("label", labelling.table.file, +labels))
+    found = [source for source in sources if source[2]]
+    names = {name for _, _, counts in found for name in counts}
+    served = site.models.get(next(iter(names), ""))
+    if len(names) != 1 or served is None or served.folder is None:
         return Lessons()
-    (name,) = names
-    served = site.models.get(name)
-    if served is None or served.folder is None:
-        return Lessons()
-    tables = [site.feedback.table] if site.feedback is not None and corrected else []
-    tables += [labelling.table.file] if labelling is not None and labels else []
-    return Lessons(name, sum(corrected.values()), labels, tuple(t.absolute() for t in tables))
+    words = " and ".join(counted(counts.total(), what) for what, _, counts in found)
+    return Lessons(served.name, words, tuple(table.absolute() for _, table, _ in found))
 
 
 def train_tab(site: Site, labelling: Labelling | None, training: Training) -> None:

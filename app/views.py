@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from datasets.core.cells import csv_bytes, write_rows
+from datasets.core.cells import csv_bytes
 from datasets.core.errors import counted
 from datasets.items.labels import parse_names
 from learners.events.merging import Events
 from learners.files.jsonable import jsonable
-from learners.inference.predictions import FIELDS, cell
+from learners.outputs.csv import write_csv
+from learners.predictions.rows import RowSettings
 from learners.rule.reasons import Why
 from learners.rule.rule import PROBABILITY
 from learners.templates import percent, render
 
 if TYPE_CHECKING:
     from app.rules import PageRule
-    from learners.inference.predictions import FIELDS, Prediction
+    from learners.inference.predictions import Prediction
     from learners.rule.calibrators import Temperature
 
 UNKNOWN = "unknown"
@@ -231,17 +232,17 @@ def answers_csv(
 
     ``corrected`` labels replace the predicted ones, so ``learners.finetune --data`` can read the table.
     """
-    out = io.StringIO()
-    hidden = {"windows", "known", "box", "detection"}
+    hidden = {"known", "box", "detection"}
     hidden |= set() if any(a.branch for a in answers) else {"branch"}
     hidden |= {"offset"} if all(a.offset != a.offset for a in answers) else set()
-    fields = [name for name in FIELDS if name not in hidden]
-    rows: list[list[object]] = [[*fields]]
-    for number, answer in enumerate(answers):
-        label = corrected.get(number, answer.label)
-        row = answer.record() | {"path": Path(answer.path).name, "label": label}
-        rows.append([cell(row[name], name) for name in fields])
-    write_rows(out, rows)
+    rows = [
+        a._replace(
+            part=a.part._replace(path=Path(a.path).name), label=corrected.get(number, a.label)
+        )
+        for number, a in enumerate(answers)
+    ]
+    out = io.StringIO()
+    write_csv(rows, RowSettings(hidden=[*hidden]), out)
     return out.getvalue()
 
 
