@@ -54,11 +54,13 @@ class Axes(NamedTuple):
         """Round frequencies and their places between the ``rows``."""
         from matplotlib.ticker import EngFormatter
 
-        name = EngFormatter(sep="")
-        rounded = [k * 10.0**d for d in range(6) for k in (1, 2, 5)]
-        places = {name(hertz): float(self.scale(hertz)) for hertz in rounded}
-        low, high = self.rows
-        return {name: place for name, place in places.items() if low <= place <= high}
+        (low, high), name, ticks = self.rows, EngFormatter(sep=""), dict[str, float]()
+        for hertz in (k * 10.0**decade for decade in range(6) for k in (1, 2, 5)):
+            place = float(self.scale(hertz))
+            apart = place - max(ticks.values(), default=-np.inf) > 0.06 * (high - low)
+            if apart and low <= place <= high:
+                ticks[name(hertz)] = place
+        return ticks
 
 
 class Panel(NamedTuple):
