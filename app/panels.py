@@ -99,7 +99,11 @@ def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) ->
 
     duration = max(duration, *(w.part.end or 0.0 for w in windows), 1e-9)
     colours = {n: f"hsl({(i * 137.5) % 360:.0f} 55% 42%)" for i, n in enumerate(classes)}
-    ticks = [tick for tick in MaxNLocator(8).tick_values(0, duration) if tick <= duration]
+    ticks = [
+        tick
+        for tick in MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(0, duration)
+        if tick <= duration
+    ]
     return render(
         "app", "timeline.html", windows=windows, duration=duration, ticks=ticks, colours=colours
     )

@@ -35,7 +35,7 @@ def test_a_tone_lies_at_its_tick(tmp_path, scale):
     options = {"n_mels": 64} if scale == "mel" else {"scale": "cqt", "fmin": 50.0, "fmax": 6400.0}
     spectrogram = MelSettings(rate=16_000, window=1.0, size=(512, 64), **options)
     axes = sound_axes(spectrogram, Part(str(tone(tmp_path / "a.wav", "low"))))
-    for frequency, label in ((200.0, "200"), (500.0, "500"), (1000.0, "1k"), (5000.0, "5k")):
+    for frequency, label in ((500.0, "500"), (1000.0, "1k"), (5000.0, "5k")):
         t = np.arange(16_000) / 16_000
         grey = spectrogram.render(0.5 * np.sin(2 * np.pi * frequency * t))[:, 32, 0]
         row = float(np.mean(np.flatnonzero(grey == grey.max())))
