@@ -53,7 +53,7 @@ def read_rows(
     ``cells`` : content of the file, if it has been read already.
     ``resolve`` : make paths absolute; otherwise they stay as written.
     """
-    embedded, cells = cells, read_cells(path) if cells is None else cells
+    cells = read_cells(path) if cells is None else cells
     label_column, classes = options.label_column, options.class_columns
     if classes:
         cells, label_column = _from_columns(path, cells, classes), None
@@ -98,13 +98,6 @@ def read_rows(
     frame = name_clusters(frame, path.name)
     no_path = frame["path"].str.strip().eq("")
     rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
-    if embedded is None:
-        online = frame["path"].str.match(r"\s*(?!(?i:file))[A-Za-z][A-Za-z0-9+.-]*://")
-        rejected += [
-            Rejected(cell, f"an address, not a file: download it (row {row + 2} of {path.name})")
-            for row, cell in zip(frame.index[online], frame["path"][online], strict=True)
-        ]
-        no_path |= online
     no_label = ~no_path & frame["label"].eq(NOT_KNOWN if options.multi_label else "")
     reason = "all labels are empty" if options.multi_label else "no label"
     rejected += [
@@ -259,6 +252,6 @@ SOURCES.add(
         claims=_claims,
         read=read_rows,
         reads=f"a table with the columns path,label, whose name ends in {', '.join(ENDINGS)}",
-        has_multi_label=Path.is_file,
+        has_multi_label=lambda path: path.is_file(),
     )
 )
