@@ -139,7 +139,7 @@ def find_source(name: str, options: ReadOptions) -> Source:
         if one.reads and path.name.lower().endswith(one.endings or ("",))
     ]
     raise SecondhandError(
-        f"{name}: neither {', nor '.join(formats)}. Write other formats, such as Excel's, into a CSV file with the "
+        f"{name}: neither {', nor '.join(formats)}. Write other formats into a CSV file with the "
         "columns path,label"
     )
 
