@@ -42,7 +42,8 @@ from datasets.items.labels import (
 from datasets.kinds.base import KINDS, PictureInfo, empty_lookup, kind_of, unopened_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, read_source
 from datasets.sources.embeddings import NEEDED
-from datasets.sources.table import read_rows, time_columns
+from datasets.sources.naming import time_columns
+from datasets.sources.table import read_rows
 
 log = logging.getLogger(__name__)
 
@@ -230,8 +231,7 @@ def _joined(
     frames, rejected = [], []
     for number, (name, frame) in enumerate(rows):
         frame, bad = with_parts(frame, kind, name)
-        if options.learned or options.multi_label:
-            _check_repeated_rows(frame, name, multi_label=options.multi_label)
+        _check_repeated_rows(frame, name, multi_label=options.multi_label)
         when = frame[LABELLED].to_numpy() if LABELLED in frame else ""
         frames.append(with_columns(frame).assign(source=number, **{LABELLED: when}))
         rejected += bad

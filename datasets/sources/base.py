@@ -47,6 +47,7 @@ class ReadOptions:
     learned : the items are for training. Otherwise they are for evaluation: labels are used as they are, one class,
         or one file of a class, is enough, and a span may have a row for each of several classes.
     label : label of all items, instead of those of the source, which may then have none.
+    path_column : name of the column of files in a table; None for ``path`` or another usual name.
     label_column : name of the column of labels; None for the usual names of the format. Of several sources, and in a
         ``warm_start``, tables without it use the column label.
     labels : for multi-label items, "multi" if the column of labels holds names joined by ``|``, or the names of the
@@ -60,6 +61,7 @@ class ReadOptions:
     kind: str = "auto"
     learned: bool = True
     label: str = ""
+    path_column: str | None = None
     label_column: str | None = None
     labels: str | Sequence[str] | None = None
     warm_start: bool = False
@@ -138,7 +140,7 @@ def find_source(name: str, options: ReadOptions) -> Source:
         if one.reads and path.name.lower().endswith(one.endings or ("",))
     ]
     raise SecondhandError(
-        f"{name}: neither {', nor '.join(formats)}. Write other formats, such as Excel's, into a CSV file with the "
+        f"{name}: neither {', nor '.join(formats)}. Write other formats into a CSV file with the "
         "columns path,label"
     )
 
