@@ -140,10 +140,10 @@ class Address(PosixPath):
         return super().name if len(self.parts) > 1 else str(self).rstrip("/").rpartition("/")[2]
 
     @property
-    def parent(self) -> Address:  # type: ignore[override]
+    def parent(self) -> Address:
         return super().parent if len(self.parts) > 1 else self
 
-    def absolute(self) -> Address:  # type: ignore[override]
+    def absolute(self) -> Address:
         return self
 
     def is_dir(self) -> bool:
@@ -154,7 +154,7 @@ class Address(PosixPath):
     def is_file(self) -> bool:
         return self.is_folder is False or (not self.is_folder and _is_file(str(self)))
 
-    def exists(self) -> bool:  # type: ignore[override]
+    def exists(self) -> bool:
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator[Address]:  # type: ignore[override]
@@ -164,7 +164,7 @@ class Address(PosixPath):
             yield path  # type: ignore[misc]
 
     def glob(self, pattern: str) -> Iterator[Address]:  # type: ignore[override]
-        yield from map(as_path, matches(str(self / pattern)))  # type: ignore[arg-type]
+        yield from map(as_path, matches(str(self / pattern)))
 
 
 def exists(path: AnyPath) -> bool:
