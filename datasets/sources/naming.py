@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path, PureWindowsPath
@@ -14,7 +14,7 @@ import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
 from datasets.core.cells import MISSING, file_named, with_points
-from datasets.core.errors import SecondhandError, quoted
+from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import PART_COLUMNS
 from datasets.core.scanning import files_below
 from datasets.items.columns import TEXT_COLUMNS
@@ -265,6 +265,23 @@ class Below:
         """Files with this name, those in the folder before others; the ending may be left out."""
         files = self._files.named(folder or self.folder / "..", name.name)
         return [file for file in files if kind_of(name.name) in (None, kind_of(file))]
+
+
+def placed(
+    path: Path, names: pd.Series, found: Mapping[str, Sequence[str]]
+) -> tuple[pd.Series, list[Rejected]]:
+    """The file of each row of a table, by the files of each name, or the name if it has none; rows whose file may be one
+    of several are rejected."""
+    several = names.map(found).str.len().gt(1)
+    rejected = [
+        Rejected(
+            name,
+            f"several files are called so: {', '.join(found[name])} (row {row + 2} of {path.name})",
+        )
+        for row, name in zip(names.index[several], names[several], strict=True)
+    ]
+    files = {name: files[0] if files else name for name, files in found.items()}
+    return names[~several].map(files), rejected
 
 
 def _agree(file: str, name: PureWindowsPath) -> int:

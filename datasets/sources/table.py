@@ -36,6 +36,7 @@ from datasets.sources.naming import (
     one_hot_columns,
     one_label_each,
     path_column,
+    placed,
     plain,
     span_columns,
 )
@@ -93,18 +94,11 @@ def read_rows(
     frame = frame.loc[~no_path & ~no_label]
     if resolve:
         found = {cell: below.find(cell) for cell in frame["path"].unique()}
-        if embedded is None:
-            several = frame["path"].map(found).str.len().gt(1)
-            rejected += [
-                Rejected(
-                    cell,
-                    f"several files are called so: {', '.join(found[cell])} (row {row + 2} of {path.name})",
-                )
-                for row, cell in frame["path"][several].items()
-            ]
-            frame = frame.loc[~several]
-        one = {c: f[0] if len(f) == 1 else file_named(path.parent, c) for c, f in found.items()}
-        frame = frame.assign(path=frame["path"].map(one))
+        if embedded is not None:  # items need no files
+            found = {cell: files if len(files) == 1 else [] for cell, files in found.items()}
+        found = {cell: files or [file_named(path.parent, cell)] for cell, files in found.items()}
+        files, several = placed(path, frame["path"], found)
+        frame, rejected = frame.loc[files.index].assign(path=files), rejected + several
     if frame.empty:
         first = first_left_out(rejected, "row")
         raise SecondhandError(f"{path}: no row has both a path and a label{first}")
@@ -171,8 +165,8 @@ def item_columns(
     column_of["sequence"] = next(filter(None, sequences), None)
     column_of["path"] = path_column(path, cells, options, below)
     column_of["label"] = label_column(path, cells, options, column_of["path"])
-    names = cells[column_of["path"]].unique() if column_of["path"] else ()
-    if not (column_of["start"] and column_of["end"]) and are_recordings(names, below):
+    paths = cells[column_of["path"]].unique() if column_of["path"] else ()
+    if not (column_of["start"] and column_of["end"]) and are_recordings(paths, below):
         column_of |= span_columns(path, cells)
     if all(column_named(path, cells, name) for name in PAGE_COLUMNS):
         column_of |= {LABELLED: column_of["time"], "time": None}
