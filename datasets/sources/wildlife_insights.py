@@ -71,7 +71,7 @@ def _labels(cells: pd.DataFrame) -> pd.Series:
 
 def _claims(path: Path, options: ReadOptions) -> bool:
     return (
-        path.suffix.lower() in (".csv", ".gz")
+        path.name.lower().endswith((".csv", ".csv.gz"))
         and path.is_file()
         and {*_NEEDED} <= {*column_names(path)}
     )
