@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from datasets.core.address import is_address, without_secrets
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.scanning import absolute_path, in_any_form
 
@@ -380,6 +381,12 @@ def file_named(base: Path, cell: str) -> str:
     (`in_any_form`), and the cell an address that begins with ``file://``.
     """
     plain = cell.strip()
+    if is_address(plain):
+        return without_secrets(plain)
+    if is_address(base) and not plain.startswith(
+        ("/", "~")
+    ):  # to look for each would take a request
+        return str(base / plain.replace("\\", "/"))
     if plain.lower().startswith("file://"):
         cell = plain = url2pathname(urlsplit(plain).path)
     for name in (cell, plain, plain.replace("\\", "/")):

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
+from datasets.core.address import as_path
 from datasets.core.cells import MISSING, SHORTEST_SPAN, span_error, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import PART_COLUMNS, Box
@@ -99,7 +100,9 @@ def with_parts(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFram
             )
         short = frame.index[(frame["end"] - frame["start"]).round(9) < SHORTEST_SPAN]
         rejected = [
-            Rejected(str(path), f"{span_error(start, end)} (row {row + 2} of {Path(source).name})")
+            Rejected(
+                str(path), f"{span_error(start, end)} (row {row + 2} of {as_path(source).name})"
+            )
             for row, path, start, end in frame.loc[short, ["path", "start", "end"]].itertuples()
         ]
         return frame.drop(index=short), rejected
@@ -115,7 +118,7 @@ def _with_boxes(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Re
         try:
             boxes[row] = box_in_picture(values)
         except ValueError as error:
-            where = f" (row {row + 2} of {Path(source).name})"
+            where = f" (row {row + 2} of {as_path(source).name})"
             rejected[row] = Rejected(str(path), f"{error}{where}")
     frame = frame.drop(index=[*rejected])
     if boxes:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from datasets.core.address import as_path
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.registry import Registry
 from datasets.items.labels import MULTI
@@ -124,7 +125,7 @@ def find_source(name: str, options: ReadOptions) -> Source:
     ------
     SecondhandError : there is none.
     """
-    path = Path(name)
+    path = as_path(name)
     found = next((source for source in in_order() if source.claims(path, options)), None)
     if found is not None:
         return found
@@ -151,7 +152,7 @@ def read_source(name: str, options: ReadOptions) -> Rows:
     ------
     SecondhandError : no source does, or it has no usable item.
     """
-    path, source = Path(name), find_source(name, options)
+    path, source = as_path(name), find_source(name, options)
     if options.multi_label and not source.has_multi_label(path):
         raise SecondhandError(
             f"--labels with --data {name}: multi-label items need a table (CSV, TSV or Parquet). Name one, or "

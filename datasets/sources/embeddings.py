@@ -138,6 +138,6 @@ SOURCES.add(
         order=20,
         claims=_claims,
         read=_read,
-        has_multi_label=Path.is_file,
+        has_multi_label=lambda path: path.is_file(),
     )
 )

@@ -13,6 +13,7 @@ from pathlib import Path, PureWindowsPath
 import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
+from datasets.core.address import as_path, is_address
 from datasets.core.cells import MISSING, file_named, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import PART_COLUMNS
@@ -192,6 +193,11 @@ def span_columns(path: Path, cells: pd.DataFrame) -> dict[str, str | None]:
     return {}
 
 
+def _is_file(path: str) -> bool:
+    """Whether there is a file; an address with the ending of one is taken at its word, as asking takes a request."""
+    return find_kind(path) is not None if is_address(path) else os.path.isfile(path)
+
+
 class Below:
     """The files in a folder and below by name, which are looked for when a cell is no path of a file.
 
@@ -220,14 +226,14 @@ class Below:
 
     def _find(self, cell: str) -> list[str]:
         path = file_named(self.folder, cell)
-        if os.path.isfile(path):
+        if _is_file(path):
             return [path]
         name = PureWindowsPath(cell.strip())  # splits at \ and at /
         if not name.name or name.anchor or name.parts[0] == "~" or "://" in cell:
             return []
         return [
             file
-            for file in self._named(Path(path).parent, name)
+            for file in self._named(as_path(path).parent, name)
             if _agree(file, name) == len(name.parts)
         ]
 
@@ -251,7 +257,7 @@ class Below:
     def _nearest(self, cell: str) -> tuple[int, list[str]]:
         """How many parts of the path agree, and the files of which most do."""
         path, name = file_named(self.folder, cell), PureWindowsPath(cell.strip())
-        if os.path.isfile(path):
+        if _is_file(path):
             return len(Path(path).parts), [path]
         files = {file: _agree(file, name) for file in self._named(None, name)}
         most = max(files.values(), default=0)

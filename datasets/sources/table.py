@@ -78,13 +78,6 @@ def read_rows(
     frame = name_clusters(frame, path.name)
     no_path = frame["path"].str.strip().eq("")
     rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
-    if embedded is None:
-        online = frame["path"].str.match(r"\s*(?!(?i:file))[A-Za-z][A-Za-z0-9+.-]*://")
-        rejected += [
-            Rejected(cell, f"an address, not a file: download it (row {row + 2} of {path.name})")
-            for row, cell in zip(frame.index[online], frame["path"][online], strict=True)
-        ]
-        no_path |= online
     no_label = ~no_path & frame["label"].eq(NOT_KNOWN if options.multi_label else "")
     reason = "all labels are empty" if options.multi_label else "no label"
     rejected += [
@@ -267,6 +260,6 @@ SOURCES.add(
         claims=_claims,
         read=read_table,
         reads=f"a table with the columns path,label, whose name ends in {', '.join(ENDINGS)}",
-        has_multi_label=Path.is_file,
+        has_multi_label=lambda path: path.is_file(),
     )
 )

@@ -329,9 +329,9 @@ def _read_gwf(path: Path, wanted: Wanted) -> StrainFile:
         raise SecondhandError(f"{path}: GWF frames need gwpy. Install it: {remedy}") from error
     try:
         _check_sums(path)
-        names = sorted(str(name) for name in get_channel_names(str(path)))
+        names = sorted(str(name) for name in get_channel_names(os.fspath(path)))
         channel = _strain_channel(path, names, wanted)
-        series = TimeSeries.read(str(path), channel, format="gwf")
+        series = TimeSeries.read(os.fspath(path), channel, format="gwf")
     except ImportError as error:
         raise SecondhandError(f"{path}: {error}. Install it: {remedy}") from error
     except BadFile:
@@ -396,7 +396,7 @@ def _check_sums(path: Path) -> None:
     """Raise RuntimeError if bytes of a frame file have changed, by the checksum at its end (LIGO-T970130, version 8)."""
     from lalframe import FrFileCksumValid, FrFileOpenURL
 
-    opened = FrFileOpenURL(str(path))
+    opened = FrFileOpenURL(os.fspath(path))
     with path.open("rb") as file:
         version = file.read(6)[5]
         file.seek(-_END, os.SEEK_END)
