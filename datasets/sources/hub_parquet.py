@@ -66,7 +66,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     where = absolute_path(path)
     cells["path"] = [f"parquet://{name}::{where}" if name else "" for name in members]
     label = None if options.label else label_column(path, cells, options, "path")
-    if names := features.get(label, {}).get("names"):  # -1 is no label
+    if label and (names := features.get(label, {}).get("names")):  # -1 is no label
         named = {"-1": ""} | {str(number): name for number, name in enumerate(names)}
         cells[label] = cells[label].replace(named)
     return read_rows(path, replace(options, path_column=None), cells=cells, resolve=False)
