@@ -2,7 +2,7 @@
 
 A column of files is a struct of ``bytes`` and ``path``, as the Hugging Face hub has them, or bytes alone. A member is its
 column and its row, from 0; the ending comes from the path, else from the first bytes, and is not looked at when a member is
-read. All members have the state of the table, so that asking for it reads none of them.
+read. All members have the state of the table or archive, so that asking for it reads none of them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import IO, Any
 
 from fsspec import AbstractFileSystem
 from fsspec.archive import AbstractArchiveFileSystem
+
+from datasets.core.store import COPY
 
 #: How the formats begin, and their endings; ``.`` stands for any byte.
 _BEGIN = {
@@ -44,6 +46,7 @@ class TarMembers(AbstractArchiveFileSystem):
 
     def __init__(self, fo: str, **options: Any) -> None:
         super().__init__(**options)
+        self._stamp = _stamp(fo)
         self._archive = tarfile.open(fo)  # noqa: SIM115 (as long as this)
         self._members = {
             member.name.removeprefix("./"): member for member in self._archive if member.isfile()
@@ -53,7 +56,7 @@ class TarMembers(AbstractArchiveFileSystem):
         folders = self._all_dirnames(self._members)
         self.dir_cache = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
         for name, member in self._members.items():
-            info = {"name": name, "size": member.size, "type": "file", "mtime": member.mtime}
+            info = {"name": name, "size": member.size, "type": "file", "mtime": self._stamp}
             self.dir_cache[name] = info
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> IO[bytes]:
@@ -79,8 +82,7 @@ class ParquetMembers(AbstractFileSystem):
 
         super().__init__(**options)
         self._file = ParquetFile(fo)
-        status, meta = os.stat(fo), self._file.metadata
-        self._changed = f"{status.st_mtime_ns} {status.st_size}"
+        self._stamp, meta = _stamp(fo), self._file.metadata
         groups = (meta.row_group(n).num_rows for n in range(meta.num_row_groups))
         self._first_rows = [0, *accumulate(groups)]
         self._group: tuple[str, int, list[bytes | None]] = ("", -1, [])
@@ -105,7 +107,7 @@ class ParquetMembers(AbstractFileSystem):
         return self._member(name)
 
     def _member(self, name: str) -> dict[str, Any]:
-        return {"name": name, "type": "file", "size": None, "mtime": self._changed}
+        return {"name": name, "type": "file", "size": None, "mtime": self._stamp}
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> io.BytesIO:
         column, row = self._place(self._strip_protocol(path).strip("/"))
@@ -128,6 +130,12 @@ class ParquetMembers(AbstractFileSystem):
         if not is_row or column not in media_columns(self._file):
             raise FileNotFoundError(name)
         return column, int(row)
+
+
+def _stamp(file: str) -> str:
+    """A text that changes with a file; a copy in the store is called after its state, and its time is that of its use."""
+    status = os.stat(file)
+    return file if file.endswith(COPY) else f"{status.st_mtime_ns} {status.st_size}"
 
 
 def media_columns(file: Any) -> list[str]:

@@ -17,7 +17,6 @@ import pandas as pd
 from datasets.core.address import as_path
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError, first_left_out, quoted
-from datasets.core.members import media_columns, member_names
 from datasets.core.scanning import absolute_path, files_below
 from datasets.items.columns import SPLIT_NAMES
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
@@ -56,6 +55,8 @@ def read_tables(path: Path, options: ReadOptions) -> Rows:
 
 def _read(path: Path, options: ReadOptions) -> Rows:
     from pyarrow.parquet import ParquetFile
+
+    from datasets.core.members import media_columns, member_names
 
     with ParquetFile(path) as file:
         column = _media_column(path, media_columns(file), options)
@@ -118,6 +119,8 @@ def _claims(path: Path, options: ReadOptions) -> bool:
     if not files:
         return False
     from pyarrow.parquet import ParquetFile
+
+    from datasets.core.members import media_columns
 
     try:
         with ParquetFile(files[0]) as file:
