@@ -45,8 +45,7 @@ _SPANS = (
 _UNITS = {"time", "s", "sec", "secs", "second", "seconds"}
 #: Words in the name of a column of times in a file.
 _TIME_WORDS = {
-    "start", "begin", "end", "stop", "onset", "offset", "duration", "starttime", "endtime", "begintime",
-    "tmin", "tmax", "tstart", "tend",
+    "start", "begin", "end", "stop", "onset", "offset", "duration", "tmin", "tmax", "tstart", "tend",
 }  # fmt: skip
 #: Values of a cell in a table with one column per class.
 ONE_HOT = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0, "true": 1.0, "false": 0.0}
@@ -152,7 +151,7 @@ def time_columns(names: Iterable[object]) -> list[str]:
 def _words(name: object) -> set[str]:
     text = re.sub(r"([a-z])([A-Z])", r"\1 \2", str(name)).lower()
     text = re.sub(r"\bt[ _](min|max)\b", r"t\1", text)
-    text = re.sub(r"\b(start|end)time\b", r"\1", text)
+    text = re.sub(r"\b(start|begin|end|stop)time\b", r"\1", text)
     return {*re.findall(r"[^\W_]+", text)}
 
 

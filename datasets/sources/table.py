@@ -86,16 +86,36 @@ def read_rows(
     ]
     frame = frame.loc[~no_path & ~no_label]
     if resolve:
-        found = {cell: below.find(cell) for cell in frame["path"].unique()}
-        if embedded is not None:  # items need no files
-            found = {cell: files if len(files) == 1 else [] for cell, files in found.items()}
-        found = {cell: files or [file_named(path.parent, cell)] for cell, files in found.items()}
-        files, several = placed(path, frame["path"], found)
-        frame, rejected = frame.loc[files.index].assign(path=files), rejected + several
+        frame, several = _with_files(path, frame, below, needed=embedded is None)
+        rejected += several
     if frame.empty:
         first = first_left_out(rejected, "row")
         raise SecondhandError(f"{path}: no row has both a path and a label{first}")
     return Rows(normalise_splits(frame, path), rejected)
+
+
+def _with_files(
+    path: Path, frame: pd.DataFrame, below: Below, *, needed: bool
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Rows with the paths of the files that they name, and those whose file may be one of several.
+
+    ``needed`` : the items are files, and not only called after some.
+    """
+    named = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
+    found = {cell: below.find(cell) for cell in named}
+    if not needed:
+        found = {cell: files if len(files) == 1 else [] for cell, files in found.items()}
+    elsewhere = [
+        cell for cell, files in found.items() if len(files) == 1 and named[cell] not in files
+    ]
+    if elsewhere:
+        log.info(
+            "%s: files found by their names below its folder: %d, such as %s for %s",
+            path, len(elsewhere), found[elsewhere[0]][0], quoted(elsewhere[0]),
+        )  # fmt: skip
+    found = {cell: files or [named[cell]] for cell, files in found.items()}
+    files, several = placed(path, frame["path"], found)
+    return frame.loc[files.index].assign(path=files), several
 
 
 def read_table(path: Path, options: ReadOptions) -> Rows:
