@@ -16,7 +16,7 @@ import pandas as pd
 
 from datasets.core.address import as_path
 from datasets.core.cells import read_cells
-from datasets.core.errors import SecondhandError, first_left_out, quoted
+from datasets.core.errors import BadFile, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import absolute_path, files_below
 from datasets.items.columns import SPLIT_NAMES
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
@@ -58,11 +58,14 @@ def _read(path: Path, options: ReadOptions) -> Rows:
 
     from datasets.core.members import media_columns, member_names
 
+    cells = read_cells(path)
     with ParquetFile(path) as file:
         column = _media_column(path, media_columns(file), options)
-        members = [*member_names(file, column)]
         features = _features(file)
-    cells = read_cells(path)
+        try:
+            members = [*member_names(file, column)]
+        except (OSError, ValueError) as error:
+            raise BadFile(path, f"{column} cannot be read ({str(error)[:120]})") from None
     cells = cells.drop(columns=[name for name in cells if plain(name) in ("path", plain(column))])
     where = absolute_path(path)
     cells["path"] = [f"parquet://{name}::{where}" if name else "" for name in members]

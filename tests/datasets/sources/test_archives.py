@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from datasets.core.address import local
+from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
 from datasets.kinds.finding import find_files
 from tests.datasets.files import root, write
@@ -61,3 +62,31 @@ def test_a_prediction_finds_the_files_of_archives_and_tables(root: Path, tmp_pat
         *(f"parquet://image/{n}.jpg::{parquet}" for n in range(3)),
         f"zip://::{bad}",
     ]
+
+
+@pytest.mark.parametrize("name", ["t.zip", "t.tar", "t.tgz", "t.parquet"])
+@pytest.mark.parametrize("cut", [0.0, 0.5])
+def test_a_damaged_archive_is_one_error_that_names_it(
+    root: Path, tmp_path: Path, name: str, cut: float
+) -> None:
+    if name.endswith("parquet"):
+        file = table(tmp_path / name, "image", [(root / "cat/0.jpg").read_bytes()] * 9, [None] * 9)
+    else:
+        form = {"zip": "zip", "tar": "tar", "tgz": "gztar"}[name[2:]]
+        file = tmp_path / name
+        Path(shutil.make_archive(str(tmp_path / "x"), form, root)).rename(file)
+    content = file.read_bytes()
+    file.write_bytes(content[: int(cut * len(content))])
+    with pytest.raises(SecondhandError, match=name.replace(".", r"\.")):
+        load_table(file)
+
+
+def test_a_damaged_member_is_listed(root: Path, tmp_path: Path) -> None:
+    packed = Path(shutil.make_archive(str(tmp_path / "all"), "zip", root))
+    content = bytearray(packed.read_bytes())
+    middle = content.find(b"dog/1.jpg") + 400
+    content[middle : middle + 4] = bytes(byte ^ 255 for byte in content[middle : middle + 4])
+    packed.write_bytes(content)
+    table = load_table(packed)
+    assert len(table.frame) == 5
+    assert [one.path for one in table.rejected] == [f"zip://dog/1.jpg::{packed}"]
