@@ -48,6 +48,8 @@ _SIGNATURE = re.compile(
 _QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\"]*")
 #: Between an archive's member and the archive, and what stands for / in the first part of an `Address`.
 _CHAIN, _SLASH = "::", "\x1f"
+#: The scheme of what an archive, or a table, holds, by its ending.
+ARCHIVES = {".zip": "zip", ".tar": "tar", ".tar.gz": "tar", ".tgz": "tar", ".parquet": "parquet"}
 #: In these a name before @ is that of a container.
 _CONTAINERS = ("abfs", "abfss", "adl", "az", "wasb", "wasbs")
 #: What identifies the content of a file, in the words of the drivers: the first that there is.
@@ -125,6 +127,19 @@ def as_path(name: AnyPath) -> Path:
     if tail:  # the first part is a folder of the archive
         first, parts = f"{_CHAIN}{tail}", [first, *parts]
     return Address(f"{scheme}://{first}".replace("/", _SLASH), *filter(None, parts))
+
+
+def contents(path: str) -> str:
+    """The folder of what an archive holds; any other path as it is.
+
+    Examples
+    --------
+    >>> contents("/data/all.zip"), contents("s3://bucket/a.tar.gz"), contents("/data/a.wav")
+    ('zip://::/data/all.zip', 'tar://::s3://bucket/a.tar.gz', '/data/a.wav')
+    """
+    name = path.lower()
+    scheme = next((ARCHIVES[ending] for ending in ARCHIVES if name.endswith(ending)), "")
+    return f"{scheme}://{_CHAIN}{absolute(path)}" if scheme and _CHAIN not in path else path
 
 
 def absolute(path: AnyPath) -> str:
@@ -215,10 +230,10 @@ def is_folder(path: AnyPath) -> bool:
     address = str(path)
     if address in _listed:
         return False
-    files, inside, _ = _files(address)
-    if "http" in files.protocol and os.path.splitext(address)[1]:
-        return False  # to ask would read it
     with suppress(BadFile):
+        files, inside, _ = _files(address)
+        if "http" in files.protocol and os.path.splitext(address)[1]:
+            return False  # to ask would read it
         return bool(_answer(address, lambda: files.isdir(inside)))
     return False
 
@@ -442,7 +457,15 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 def _archive(scheme: str, address: str, process: int) -> tuple[Any, threading.Lock]:
     import fsspec
 
-    return fsspec.filesystem(scheme, fo=str(local(address))), threading.Lock()
+    from datasets.core.members import FILE_SYSTEMS
+
+    of, copy = FILE_SYSTEMS.get(scheme) or fsspec.get_filesystem_class(scheme), str(local(address))
+    try:
+        return of(fo=copy), threading.Lock()
+    except FileNotFoundError:
+        raise BadFile(address, "there is no such file") from None
+    except Exception as error:  # the readers' own errors have no common root
+        raise BadFile(address, f"cannot be read as {scheme} ({type(error).__name__})") from None
 
 
 def _info(address: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from datasets.core.scanning import files_below
 from datasets.items.columns import CONFIDENCE
 from datasets.items.labels import JOIN
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.sources.naming import Below, label_column, plain
+from datasets.sources.naming import Below, label_column, placed, plain
 from datasets.sources.table import read_rows, with_names
 
 #: Ending of the tables that BirdNET-Analyzer writes, one for each recording.
@@ -145,35 +145,27 @@ def read_program(path: Path, options: ReadOptions, below: Below) -> Rows:
     if not options.label:
         items["label"] = _labels(path, program, cells, by_name, options)
     parts = [by_name[name] for name in program.path if name in by_name]
-    names = (
-        pd.concat(parts, axis=1).agg(lambda row: "/".join(filter(None, row)), axis=1)
-        if parts
-        else pd.Series("", cells.index)
+    rows_of_parts = zip(*parts, strict=True) if parts else [()] * len(cells)
+    names = pd.Series(
+        ["/".join(filter(None, row)) for row in rows_of_parts], cells.index, dtype=str
     )
     # Names with a place on another machine, and those of recorders, which have dates, are found by their last parts.
     far = [name for name in names.unique() if program.span or PureWindowsPath(name).anchor]
     found = {name: below.find(name) for name in names.unique()} | below.nearest(far)
     found[""] = below.named_after(path)
-    for row, name in names.items():
-        if len(found[name]) > 1:
-            left_out[row] = f"several files are called so: {', '.join(found[name])}"
-    files = {name: files[0] if files else name for name, files in found.items()}
-    frame = pd.DataFrame({"path": names.map(files), **items}, cells.index)
-    bad = [
-        Rejected(str(frame.at[row, "path"]), f"{why} (row {row + 2} of {path.name})")
+    files, several = placed(path, names.drop(index=[*left_out]), found)
+    rejected = several + [
+        Rejected(names[row], f"{why} (row {row + 2} of {path.name})")
         for row, why in left_out.items()
     ]
-    rows = read_rows(
-        path,
-        replace(options, path_column=None, label_column=None),
-        cells=frame.drop(index=[*left_out]),
-    )
+    frame = pd.DataFrame({"path": files, **items}, files.index)
+    rows = read_rows(path, replace(options, path_column=None, label_column=None), cells=frame)
     rows = with_names(path, rows, options)
-    kept, several = one_row_each(rows.frame, options)
+    kept, contradicting = one_row_each(rows.frame, options)
     note = f"{counted(len(kept), 'label')} of {path.name} were made by {program.name}" * (
         CONFIDENCE in kept
     )
-    return Rows(kept, bad + rows.rejected + several, note)
+    return Rows(kept, rejected + rows.rejected + contradicting, note)
 
 
 def _labels(
