@@ -109,4 +109,8 @@ def test_a_killed_worker_costs_no_answer(model, tmp_path, capsys):
         assert main([*call, "--cluster", address, "--device", "cpu"]) == 3
     theirs = capsys.readouterr()
     assert theirs.out == expected.out
-    assert theirs.err == expected.err
+    messages = [
+        [line for line in said.err.splitlines() if not line.startswith("Predicting: ")]
+        for said in (expected, theirs)  # a slow machine says how far it is
+    ]
+    assert messages[0] == messages[1]
