@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from datasets.core.options import Checked, Limits, option, positional
-from datasets.items.settings import CHANNEL, DEPLOYMENTS
+from datasets.items.settings import CHANNEL, DEPLOYMENTS, LABEL_COLUMN, TIER
 from datasets.kinds.base import KINDS
 
 #: Settings of a prediction that may change when its job resumes: they do not affect the predictions, or name files.
@@ -196,11 +196,8 @@ class EvaluateSettings(OverrideSettings):
     data: str = option(
         MISSING, "Labelled files, as for finetune --data.", metavar="SOURCE", once=True
     )
-    label_column: str | None = option(
-        None,
-        "Column of the labels in a table. Default: label, or the usual column of the format.",
-        metavar="NAME",
-    )
+    label_column: str | None = option(None, LABEL_COLUMN, metavar="NAME")
+    tier: str | None = option(None, TIER, metavar="NAME")
     strain: str | None = option(None, STRAIN, metavar="PATH")
     channel: str | None = option(None, CHANNEL, metavar="NAME")
     labels: bool = option(
