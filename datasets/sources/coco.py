@@ -15,7 +15,7 @@ from datasets.core.json_files import has_keys, read_json
 from datasets.core.part import Box
 from datasets.core.scanning import NOT_UTF8, in_unicode
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.sources.regions import box_of_pixels, one_label_each
+from datasets.sources.regions import box_of_pixels, one_label_each, usable_label
 
 #: Fields of an image that COCO Camera Traps adds, by the column that each becomes. Pictures of one place stay together.
 _OF_CAMERA = {
@@ -125,7 +125,7 @@ def _label(one: _Annotation, key: str) -> str:
     label = _text(one.category.get(key))
     if not label:
         raise ValueError(f"its category has no {key!r}. It has {', '.join(map(str, one.category))}")
-    return label
+    return usable_label(label)
 
 
 def _box(one: _Annotation) -> Box | None:

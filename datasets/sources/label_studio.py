@@ -20,7 +20,7 @@ from datasets.images.boxes import box_in_picture
 from datasets.items.labels import join_labels
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.sources.regions import one_label_each
+from datasets.sources.regions import one_label_each, usable_label
 
 #: Keys of a value that hold labels; those of a taxonomy are paths, of which the last name counts.
 _LABELS = re.compile(r"choices|taxonomy|\w*labels")
@@ -209,11 +209,9 @@ def _find(folder: Path, address: str) -> tuple[str, int]:
 
 
 def _names(one: _Label, options: ReadOptions) -> set[str]:
-    """Labels of an item. Raises ValueError if there is none."""
-    names = {options.label} if options.label else {name for name in one.labels if name}
-    if not names:
-        raise ValueError("no label")
-    return names
+    """Labels of an item. Raises ValueError if there is none, or one cannot be used."""
+    given = {options.label} if options.label else {name for name in one.labels if name}
+    return {usable_label(name) for name in given or {""}}
 
 
 def _part(one: _Label) -> dict[str, float]:

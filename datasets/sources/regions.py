@@ -1,4 +1,4 @@
-"""Labelled pictures and boxes in them: what the formats of annotation programs share."""
+"""Labels, and boxes of pictures: what the formats of annotation programs share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas as pd
 from datasets.core.errors import Rejected, quoted
 from datasets.core.part import PART_COLUMNS, Box
 from datasets.images.boxes import box_in_picture
+from datasets.items.labels import label_error
 
 
 def box_of_pixels(pixels: Sequence[Any], size: tuple[Any, Any]) -> Box:
@@ -24,6 +25,15 @@ def box_of_pixels(pixels: Sequence[Any], size: tuple[Any, Any]) -> Box:
     except (TypeError, ValueError, ArithmeticError):
         width, height = map(quoted, size)
         raise ValueError(f"no box in a picture of width {width} and height {height}") from None
+
+
+def usable_label(label: str) -> str:
+    """The label. Raises ValueError with the reason if it cannot be that of a class, unless it joins several."""
+    if not label:
+        raise ValueError("no label")
+    if fault := label_error(label, multi_label=True):
+        raise ValueError(f"its label {quoted(label)} {fault}")
+    return label
 
 
 def one_label_each(rows: Sequence[dict[str, Any]]) -> tuple[pd.DataFrame, list[Rejected]]:

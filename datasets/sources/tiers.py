@@ -12,6 +12,8 @@ from datasets.sources.base import ReadOptions
 from datasets.sources.tracks import ParsedSelection
 
 ENDINGS = (".textgrid", ".eaf")
+#: Tiers that a message names.
+_NAMED = 40
 
 
 class Tier(NamedTuple):
@@ -32,7 +34,8 @@ def chosen_spans(path: Path, tiers: Sequence[Tier], options: ReadOptions) -> lis
     """
     name = options.settings.get("tier")
     found = [one for one in tiers if one.name == name or (name is None and not one.of_points)]
-    has = f"It has {', '.join(quoted(one.name) for one in tiers) or 'none'}"
+    has = f"It has {', '.join(quoted(one.name) for one in tiers[:_NAMED]) or 'none'}"
+    has += " …" if len(tiers) > _NAMED else ""
     if len(found) > 1 and name is None:
         raise SecondhandError(
             f"{path}: several tiers. {has}. Name the one that has the labels with --tier"

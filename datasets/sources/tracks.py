@@ -14,10 +14,10 @@ import pandas as pd
 from datasets.core.cells import NOCALL, column_names, file_named, is_nocall, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import files_below, is_user_file, walk
-from datasets.items.labels import label_error
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, in_order
 from datasets.sources.beside import FilesByName
+from datasets.sources.regions import usable_label
 
 Line = tuple[int, list[str]]
 
@@ -131,11 +131,11 @@ def _span_problem(span: Selection, begin: str, end: str) -> str:
         return f"{span.start:g} to {span.end:g} s is not a span: {problem}"
     if is_nocall(span.label):
         return NOCALL
-    if problem := span_error(span.start, span.end):
-        return problem
-    # Joined labels may be wanted: where they are not, the whole table is wrong.
-    fault = label_error(span.label, multi_label=True)
-    return fault and ("no label" if not span.label else f"its label {quoted(span.label)} {fault}")
+    try:
+        usable_label(span.label)
+    except ValueError as error:
+        return str(error)
+    return span_error(span.start, span.end)
 
 
 Row = dict[str, object]
@@ -171,7 +171,8 @@ def read(path: Path, options: ReadOptions) -> Rows:
     """
     if path.is_dir():
         files, rejected = files_below(path)
-        tables = [Path(file) for file in files if file.lower().endswith(_endings())]
+        of_tracks = (file for file in files if file.lower().endswith(_endings()))
+        tables = [Path(file) for file in of_tracks if os.path.isfile(file)]  # and no pipe
     else:
         beside = filter(is_user_file, sorted(path.parent.iterdir()))
         files = [str(file) for file in beside if file.is_file()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from datasets.items.columns import SPLIT_NAMES
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.beside import FilesByName
-from datasets.sources.regions import box_of_pixels, one_label_each
+from datasets.sources.regions import box_of_pixels, one_label_each, usable_label
 
 _ROOT, _FOLDER = "annotation", "annotations"
 _BEGINS = re.compile(rf"<{_ROOT}[\s>]")
@@ -36,11 +37,12 @@ def read_annotations(path: Path, options: ReadOptions) -> Rows:
     ------
     SecondhandError : no object of a picture can be used.
     """
+    path = path.absolute()
     folder = path if path.is_dir() else path.parent
     home = folder.parent if folder.name.lower() == _FOLDER else folder
     files, rejected = files_below(home)
     photos = [file for file in files if (kind := find_kind(file)) and kind.photo]
-    named = [Path(file) for file in files if file.lower().endswith(".xml")]
+    named = [Path(one) for one in files if one.lower().endswith(".xml") and os.path.isfile(one)]
     objects: dict[Path, list[dict[str, Any]]] = {}
     names: dict[Path, str] = {}
     for file in named if path.is_dir() else [path]:
@@ -126,9 +128,7 @@ def _objects(
 def _row(root: Element, one: Element, options: ReadOptions) -> dict[str, Any]:
     """Label and box of an object. Raises ValueError with the reason if it has none."""
     name = options.label_column or "name"
-    label = options.label or " ".join((one.findtext(name) or "").split())
-    if not label:
-        raise ValueError(f"its object has no {name}")
+    label = options.label or usable_label(" ".join((one.findtext(name) or "").split()))
     texts = [one.findtext(f"bndbox/{edge}") for edge in _EDGES]
     left, upper, right, lower = map(_number, texts)
     width, height = (_number(root.findtext(f"size/{side}")) for side in ("width", "height"))
@@ -151,7 +151,7 @@ def _claims(path: Path, options: ReadOptions) -> bool:
     """Whether a path is such a file, or a folder that has some in it or in its folder Annotations, or its split folders
     have."""
     if not path.is_dir():
-        return path.suffix.lower() == ".xml" and path.is_file() and _is_annotation(path)
+        return path.suffix.lower() == ".xml" and _is_annotation(path)
     splits = [one for one in _folders(path) if one.name.lower() in SPLIT_NAMES]
     return any(
         _is_annotation(file)
@@ -167,7 +167,8 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 def _is_annotation(file: Path) -> bool:
     try:
-        return is_user_file(file) and bool(_BEGINS.search(read_text(file, first=4096)))
+        usable = is_user_file(file) and file.is_file()
+        return usable and bool(_BEGINS.search(read_text(file, first=4096)))
     except BadFile:
         return False
 

@@ -151,7 +151,7 @@ def test_what_cannot_be_used_is_listed_and_the_rest_goes_on(tmp_path: Path) -> N
         region("keypointlabels", "fox", x=1, y=1, width=1), region("labels", "fox", start=0, end=1),
         region("polygonlabels", "fox", points=[]), region("polygonlabels", "fox", points=[[1], None]),
         rectangle("fox", rotation=20) | {"original_height": 0}, rectangle("fox") | {"image_rotation": 90},
-        choice(), choice(" "), choice(None, 3, [], {}), rectangle(),
+        choice(), choice(" "), choice("w" * 201), choice(None, 3, [], {}), rectangle(),
     ]  # fmt: skip
     picture(tmp_path / "bad.png")
     sound(tmp_path / "a.wav")

@@ -81,6 +81,7 @@ def test_what_cannot_be_used_is_listed_and_the_rest_goes_on(tmp_path: Path) -> N
     wrong = [
         box(" ", 1, 1, 9, 9), box("fox"), box("fox", 1, 1, "nan", 9), box("fox", 1, 1, "9" * 400, 9),
         box("fox", 9, 9, 1, 1), box("fox", 900, 900, 990, 990), box("fox", "x", 1, 9, 9), "<object/>\n",
+        box("w" * 201, 1, 1, 9, 9),
     ]  # fmt: skip
     file = annotation(
         tmp_path / "a.xml", *good, *wrong, box("fox", 2, 2, 9, 9), box("deer", 2, 2, 9, 9)
