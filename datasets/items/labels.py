@@ -92,6 +92,30 @@ def join_labels(names: Iterable[str], not_known: Iterable[str] = ()) -> str:
     return JOIN.join([*sorted({*names}), *sorted(NOT_KNOWN + name for name in {*not_known})])
 
 
+def joined_by(labels: Iterable[str]) -> tuple[str, str]:
+    """What separates the names in labels that are combinations of a few names, and the first such label; "" if they
+    are not.
+
+    They are if there are fewer names than labels, which have one name or more, and nearly all names in a combination
+    are in another label, too.
+
+    Examples
+    --------
+    >>> joined_by(["fox", "grass", "fox grass"]), joined_by(["red fox", "arctic fox", "deer"])
+    ((' ', 'fox grass'), ('', ''))
+    """
+    distinct = {*labels} - {""}
+    for separator in ",; ":
+        names = {label: {*map(str.strip, label.split(separator))} - {""} for label in distinct}
+        joined = sorted(label for label in distinct if len(names[label]) > 1)
+        uses = Counter(name for some in names.values() for name in some)
+        shared = sum(all(uses[name] > 1 for name in names[label]) for label in joined)
+        varied = len({*map(len, names.values())}) > 1
+        if joined and varied and len(uses) < len(distinct) and shared >= 0.9 * len(joined):
+            return separator, joined[0]
+    return "", ""
+
+
 def canonical_label(label: str) -> str:
     """Bring a label as a person wrote it into the form of the item table."""
     texts = [text.strip() for text in label.split(JOIN)]

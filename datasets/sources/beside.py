@@ -8,6 +8,8 @@ import unicodedata
 from collections import defaultdict
 from pathlib import Path
 
+from datasets.core.address import as_path
+
 
 def tab_cell(text: str) -> str:
     """Format text for a tab-separated table without quotes: tabs and line breaks become spaces."""
@@ -23,7 +25,7 @@ class FilesByName:
 
     def __init__(self, files: list[str]) -> None:
         self._named: dict[tuple[Path | None, str], list[str]] = defaultdict(list)
-        for file in map(Path, files):
+        for file in map(as_path, files):
             for key in map(_composed, {file.name, file.stem, tab_cell(file.name)}):
                 for folder in (file.parent, None):
                     self._named[folder, key].append(str(file))

@@ -23,7 +23,8 @@ from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import Kind, find_kind, unopened_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.folder import scan_class_folders
-from datasets.sources.table import column_named, read_rows
+from datasets.sources.naming import column_named
+from datasets.sources.table import read_rows
 
 #: What a file of embeddings is, for messages.
 NEEDED = (
@@ -137,6 +138,6 @@ SOURCES.add(
         order=20,
         claims=_claims,
         read=_read,
-        has_multi_label=Path.is_file,
+        has_multi_label=lambda path: path.is_file(),
     )
 )

@@ -11,23 +11,23 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from datasets.core.address import is_address
 from datasets.core.cells import file_named, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.json_files import has_keys, read_json
 from datasets.core.part import Box
-from datasets.core.scanning import NOT_UTF8, in_any_form, in_unicode
+from datasets.core.scanning import NOT_UTF8, in_unicode
 from datasets.images.boxes import box_in_picture
 from datasets.items.labels import join_labels
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.naming import Below
 from datasets.sources.regions import one_label_each, usable_label
 
 #: Keys of a value that hold labels; those of a taxonomy are paths, of which the last name counts.
 _LABELS = re.compile(r"choices|taxonomy|\w*labels")
 #: What Label Studio puts before the name of an uploaded file.
-_UPLOADED = re.compile(r"[0-9a-f]{8}-(?=.)")
-#: Names of an address, its folders and its file, that are looked for.
-_DEPTH = 30
+_UPLOADED = re.compile(r"\A([0-9a-f]{8})-(?=.)")
 
 
 class _Label(NamedTuple):
@@ -64,8 +64,8 @@ def read_export(file: Path, options: ReadOptions) -> Rows:
 
     Raises
     ------
-    SecondhandError : it is not JSON, not Label Studio's, none of its files exists, labels were given with several tags
-        and none is named, or no label can be used.
+    SecondhandError : it is not JSON, not Label Studio's, labels were given with several tags and none is named, or no
+        label of a file can be used.
     """
     tasks = read_json(file)
     if not isinstance(tasks, list) or not any(isinstance(one, dict) for one in tasks):
@@ -154,58 +154,42 @@ def _of_one_tag(file: Path, labels: list[_Label], options: ReadOptions) -> list[
 
 
 def _names_in(address: str) -> list[str]:
-    """The folders and the file of an address; of ``/data/local-files/?d=a/b.jpg`` those of ``d``."""
+    """The server, folders and file of an address; of ``/data/local-files/?d=a/b.jpg`` those of ``d``."""
     try:
         parts = urlsplit(address)
     except ValueError:  # of a host such as "["
         return [address]
-    path = parse_qs(parts.query).get("d", [unquote(parts.path)])[0].replace("\\", "/")
+    whole = f"{parts.netloc.rpartition('@')[2]}/{unquote(parts.path)}"
+    path = parse_qs(parts.query).get("d", [whole])[0].replace("\\", "/")
     return [one for one in PurePosixPath(path).parts if one not in ("/", "..")] or [address]
 
 
 def _paths(file: Path, addresses: Collection[str]) -> tuple[dict[str, str], list[Rejected]]:
-    """Path of the file of each address, and those that cannot be told from others.
-
-    It is that of the address, if that exists, or lies beside the export: with all of its folders, or with only the last
-    ones. Then an address may find the file of another one, which has more of its folders.
-    """
-    found: dict[str, dict[str, int]] = defaultdict(dict)
-    rejected = []
+    """Path of the file of each address: its own, or one in the folder of the export or below; and addresses without one."""
+    below, names, paths, rejected = Below(file.parent), dict[str, str](), dict[str, str](), []
     for address in addresses:
-        if in_unicode(address) == address:
-            path, names = _find(file.parent, address)
-            found[path][address] = names
-        else:
+        name = "/".join(_names_in(address))
+        if in_unicode(address) != address:
             rejected.append(Rejected(in_unicode(address), NOT_UTF8))
-    if found and not any(map(os.path.exists, found)):
-        raise BadFile(
-            file,
-            f"none of its {len(addresses)} files exists, the first is {next(iter(found))}. Move it into the folder of "
-            "the files, or into the one that their folders lie in",
-        )
-    paths = {}
-    for path, of in found.items():
-        best = [address for address in of if of[address] == max(of.values())]
-        for address in of:
-            if best == [address]:
-                paths[address] = path
-            else:
-                others = ", ".join(one for one in of if one != address)
-                rejected.append(Rejected(address, f"{path} may be that of {others}"))
+        elif not is_address(address) and os.path.isfile(file_named(file.parent, address)):
+            names[address] = address
+        elif any(below.nearest([name]).values()):
+            names[address] = name
+        else:
+            folders, slash, last = name.rpartition("/")
+            # As a folder it keeps apart what was uploaded under one name.
+            names[address] = folders + slash + _UPLOADED.sub(r"\1/", last)
+    found = below.nearest(names.values())
+    for address, name in names.items():
+        if len(found[name]) == 1:
+            paths[address] = found[name][0]
+        elif is_address(address) and not found[name]:
+            paths[address] = file_named(file.parent, address)
+        else:
+            several = f"several files: {', '.join(found[name])}"
+            why = several if found[name] else f"no file of its own in {file.parent} or below"
+            rejected.append(Rejected(address, why))
     return paths, rejected
-
-
-def _find(folder: Path, address: str) -> tuple[str, int]:
-    """Path of a file, and how many names of its address it has."""
-    path, names = file_named(folder, address), _names_in(address)[-_DEPTH:]
-    if os.path.exists(path):
-        return path, _DEPTH
-    for first in range(len(names)):
-        *above, name = names[first:]
-        for one in (name, _UPLOADED.sub("", name, count=1)):
-            if os.path.exists(near := in_any_form(os.path.join(folder, *above, one))):
-                return str(Path(near).absolute()), len(names) - first
-    return str(folder.joinpath(*names).absolute()), 0
 
 
 def _names(one: _Label, options: ReadOptions) -> set[str]:

@@ -298,6 +298,6 @@ SOURCES.add(
         read=read_items,
         endings=(".json",),
         reads="MegaDetector's results (JSON with a list 'images' of objects with 'file' and 'detections')",
-        has_multi_label=Path.is_file,
+        has_multi_label=lambda path: path.is_file(),
     )
 )

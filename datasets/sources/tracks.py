@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from datasets.core.address import as_path
 from datasets.core.cells import NOCALL, column_names, file_named, is_nocall, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import files_below, is_user_file, walk
@@ -171,8 +172,8 @@ def read(path: Path, options: ReadOptions) -> Rows:
     """
     if path.is_dir():
         files, rejected = files_below(path)
-        of_tracks = (file for file in files if file.lower().endswith(_endings()))
-        tables = [Path(file) for file in of_tracks if os.path.isfile(file)]  # and no pipe
+        of_tracks = (as_path(file) for file in files if file.lower().endswith(_endings()))
+        tables = [file for file in of_tracks if file.is_file()]  # and no pipe
     else:
         beside = filter(is_user_file, sorted(path.parent.iterdir()))
         files = [str(file) for file in beside if file.is_file()]
@@ -199,7 +200,7 @@ def read(path: Path, options: ReadOptions) -> Rows:
         for file in files:
             if file in sounds and file not in labelled:
                 rejected.append(Rejected(file, unlabelled.get(file, "no table with its name")))
-            elif file not in sounds and Path(file) not in tables:
+            elif file not in sounds and as_path(file) not in tables:
                 rejected.append(Rejected(file, "neither a recording nor a table of labels"))
     frame = pd.DataFrame(rows).drop_duplicates(["path", "start", "end", "label"])
     return Rows(frame.reset_index(drop=True), rejected)

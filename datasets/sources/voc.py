@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from datasets.core.address import as_path
 from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import files_below, is_user_file
@@ -42,11 +42,11 @@ def read_annotations(path: Path, options: ReadOptions) -> Rows:
     home = folder.parent if folder.name.lower() == _FOLDER else folder
     files, rejected = files_below(home)
     photos = [file for file in files if (kind := find_kind(file)) and kind.photo]
-    named = [Path(one) for one in files if one.lower().endswith(".xml") and os.path.isfile(one)]
+    named = [as_path(one) for one in files if one.lower().endswith(".xml")]
     objects: dict[Path, list[dict[str, Any]]] = {}
     names: dict[Path, str] = {}
     for file in named if path.is_dir() else [path]:
-        if file.is_relative_to(path):
+        if file.is_relative_to(path) and file.is_file():  # and no pipe
             try:
                 root = read_xml(file, _ROOT)
             except BadFile as error:
@@ -67,11 +67,11 @@ def read_annotations(path: Path, options: ReadOptions) -> Rows:
             f"--data {path}: no object of a picture in it{first_left_out(rejected, 'one')}"
         )
     used = {row["path"] for row in rows}
-    folders = {Path(picture).parent for picture in used}
+    folders = {as_path(picture).parent for picture in used}
     rejected += [
         Rejected(photo, "no annotation that can be used")
         for photo in photos
-        if photo not in used and Path(photo).parent in folders
+        if photo not in used and as_path(photo).parent in folders
     ]
     frame, several = one_label_each(rows)
     return Rows(frame, rejected + several)
@@ -104,7 +104,7 @@ def _pictures(
             rejected.append(Rejected(str(file), several if found else f"no picture {quoted(name)}"))
     pictures: dict[Path, str] = {}
     for picture, of_it in files.items():
-        beside = [file for file in of_it if file.parent == Path(picture).parent]
+        beside = [file for file in of_it if file.parent == as_path(picture).parent]
         one = of_it if len(of_it) == 1 else beside if len(beside) == 1 else []
         pictures |= dict.fromkeys(one, picture)
         why = f"{picture} is the picture of several files"

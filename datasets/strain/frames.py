@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
+from datasets.core.address import as_path
 from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.files import write_beside
@@ -354,13 +355,13 @@ def _parsed(path: Path) -> Stream:
 
 def read_scan(path: str | os.PathLike[str]) -> Span | None:
     """GPS times between which the strain of a list is cut into windows; None for other files."""
-    return read_list(path).scan if os.fspath(path).endswith(LIST) else None
+    return read_list(path).scan if str(path).endswith(LIST) else None
 
 
 @contextmanager
 def open_strain(path: str | os.PathLike[str], *, at: float = nan) -> Iterator[StrainFile]:
     """Open a strain file, as `datasets.strain.formats.open_file`, or a list of `write_list`, as `open_joined`."""
-    path = Path(path)
+    path = as_path(path)
     with open_joined(path, at) if path.suffix == LIST else open_file(path) as source:
         yield source
 
@@ -392,7 +393,7 @@ def open_joined(path: Path, at: float = nan) -> Iterator[StrainFile]:
             if outside and len(frames) > 1:  # names are rounded to seconds
                 continue
             try:
-                with open_file(Path(frame.path), wanted) as source:
+                with open_file(as_path(frame.path), wanted) as source:
                     if source.rate != rate:
                         raise BadFile(
                             frame.path,
@@ -412,7 +413,7 @@ def open_joined(path: Path, at: float = nan) -> Iterator[StrainFile]:
 def _opened(path: str, wanted: Wanted, problems: dict[str, str]) -> StrainFile | None:
     """Header of a file; None, with the reason in ``problems``, if it cannot be read."""
     try:
-        with open_file(Path(path), wanted) as source:
+        with open_file(as_path(path), wanted) as source:
             return source
     except BadFile as error:
         problems[path] = error.reason

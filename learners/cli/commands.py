@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from datasets.core.options import Checked, Limits, option, positional
-from datasets.items.settings import CHANNEL, DEPLOYMENTS, LABEL_COLUMN, TIER
+from datasets.items.settings import CHANNEL, DEPLOYMENTS, LABEL_COLUMN, PATH_COLUMN, TIER
 from datasets.kinds.base import KINDS
 
 #: Settings of a prediction that may change when its job resumes: they do not affect the predictions, or name files.
@@ -196,6 +196,7 @@ class EvaluateSettings(OverrideSettings):
     data: str = option(
         MISSING, "Labelled files, as for finetune --data.", metavar="SOURCE", once=True
     )
+    path_column: str | None = option(None, PATH_COLUMN, metavar="NAME")
     label_column: str | None = option(None, LABEL_COLUMN, metavar="NAME")
     tier: str | None = option(None, TIER, metavar="NAME")
     strain: str | None = option(None, STRAIN, metavar="PATH")

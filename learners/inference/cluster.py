@@ -10,6 +10,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from datasets.core.address import absolute
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
@@ -94,7 +95,7 @@ def predict_on(
     task = partial(predict_chunk, folder, model_digest(folder), bs, tuple(sorted(settings.items())))
     remaining = (os.fspath(path) for path in paths)
     while names := list(islice(remaining, _TOGETHER * bs)):
-        parts = [Part(os.path.abspath(path), at=at) for path in names]
+        parts = [Part(absolute(path), at=at) for path in names]
         chunks = [parts[first : first + bs] for first in range(0, len(parts), bs)]
         # Predictions of later chunks, to be yielded in order.
         ready: dict[int, list[Prediction | None]] = {}

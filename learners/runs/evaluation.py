@@ -143,7 +143,9 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
         )
     kind = _kind(bundle, settings.kind)
     lookup = lookup_for(bundle)
-    options = ReadOptions(kind=kind, lookup=lookup, settings=vars(settings))
+    options = ReadOptions(
+        kind=kind, path_column=settings.path_column, lookup=lookup, settings=vars(settings)
+    )
     frame, rejected = load_unlabelled(settings.data, options, "--data", check=False)
     frame, copies = drop_copies(frame, lookup=lookup)
     table = Items(frame, frame.iloc[:0], kind, settings.data, rejected + copies)
@@ -226,6 +228,7 @@ def items_of(
     options = ReadOptions(
         kind=kind,
         learned=False,
+        path_column=settings.path_column,
         label_column=settings.label_column,
         labels=None if each_label and columns == MULTI else columns,
         lookup=lookup_for(bundle),
