@@ -41,8 +41,15 @@ IN_USE = 300.0
 LOOK = 2**30
 
 _SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
+_USER = re.compile(r"(?<=://)[^/\s'\"@]+@")
+_SIGNATURE = re.compile(
+    r"(?i)x-(amz|goog)-|\w*(sign?|signature|token|expires|key|policy)\b|s[a-z]{1,4}="
+)
+_QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\"]*")
 #: Between an archive's member and the archive, and what stands for / in the first part of an `Address`.
 _CHAIN, _SLASH = "::", "\x1f"
+#: The scheme of what an archive, or a table, holds, by its ending.
+ARCHIVES = {".zip": "zip", ".tar": "tar", ".tar.gz": "tar", ".tgz": "tar", ".parquet": "parquet"}
 #: In these a name before @ is that of a container.
 _CONTAINERS = ("abfs", "abfss", "adl", "az", "wasb", "wasbs")
 #: What identifies the content of a file, in the words of the drivers: the first that there is.
@@ -50,6 +57,8 @@ _CONTENT = ("ETag", "etag", "md5Hash", "blob_id", "sha256", "Content-MD5", "Dige
 _TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "updated", "date_time")
 #: The size of a file of which the server does not say it.
 _ANY = -1
+#: Seconds before a web server is asked again.
+_PAUSES = (0.1, 0.5, 2.0)
 #: Codes of errors of the disk that copies are written to.
 _OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG)
 
@@ -69,6 +78,8 @@ _users: dict[str, str] = {}
 _queries: dict[str, str] = {}
 #: States of files that a listing has named, until they are fetched.
 _listed: dict[str, State] = {}
+#: The run that this process works for, and when it began: what was found out before is asked again.
+_run, _since = "", STARTED
 #: Bytes that this process has fetched since it looked whether there is room for more.
 _fetched = LOOK
 
@@ -101,6 +112,11 @@ def without_secrets(text: str) -> str:
     return _CHAIN.join(map(_clean, text.split(_CHAIN)))
 
 
+def hidden(text: str) -> str:
+    """A sentence without user names, passwords and queries in its addresses."""
+    return _QUERY.sub(r"\1", _USER.sub("", text))
+
+
 def as_path(name: AnyPath) -> Path:
     """A path whose methods work for an address, too: an `Address` for one, else as pathlib has it."""
     if isinstance(name, Path) or not is_address(name):
@@ -113,9 +129,30 @@ def as_path(name: AnyPath) -> Path:
     return Address(f"{scheme}://{first}".replace("/", _SLASH), *filter(None, parts))
 
 
+def contents(path: str) -> str:
+    """The folder of what an archive holds; any other path as it is.
+
+    Examples
+    --------
+    >>> contents("/data/all.zip"), contents("s3://bucket/a.tar.gz"), contents("/data/a.wav")
+    ('zip://::/data/all.zip', 'tar://::s3://bucket/a.tar.gz', '/data/a.wav')
+    """
+    name = path.lower()
+    scheme = next((ARCHIVES[ending] for ending in ARCHIVES if name.endswith(ending)), "")
+    return f"{scheme}://{_CHAIN}{absolute(path)}" if scheme and _CHAIN not in path else path
+
+
 def absolute(path: AnyPath) -> str:
     """`os.path.abspath`, or the address as it is."""
     return str(path) if is_address(path) else os.path.abspath(path)
+
+
+def split(path: str) -> tuple[str, str]:
+    """`os.path.split`: the folder of a file and its name, for an address, too."""
+    if not is_address(path):
+        return os.path.split(path)
+    address = as_path(path)
+    return str(address.parent), address.name
 
 
 class Address(PosixPath):
@@ -146,13 +183,18 @@ class Address(PosixPath):
     def absolute(self) -> Address:
         return self
 
+    def mkdir(self, *args: Any, **options: Any) -> None:
+        raise SecondhandError(
+            f"{self}: only tables are written to an address, at the end of a job. Name a folder on a disk"
+        )
+
     def is_dir(self) -> bool:
         if self.is_folder is None:
             self.is_folder = is_folder(str(self))
         return self.is_folder
 
     def is_file(self) -> bool:
-        return self.is_folder is False or (not self.is_folder and _is_file(str(self)))
+        return self.is_folder is False or (not self.is_folder and is_file(str(self)))
 
     def exists(self) -> bool:
         return self.is_file() or self.is_dir()
@@ -172,6 +214,15 @@ def exists(path: AnyPath) -> bool:
     return as_path(path).exists() if is_address(path) else os.path.exists(path)
 
 
+def is_file(path: AnyPath) -> bool:
+    """`os.path.isfile`, for an address, too."""
+    if not is_address(path):
+        return os.path.isfile(path)
+    with suppress(BadFile):
+        return bool(state(str(path)))
+    return False
+
+
 def is_folder(path: AnyPath) -> bool:
     """`os.path.isdir`, for an address, too."""
     if not is_address(path):
@@ -179,10 +230,10 @@ def is_folder(path: AnyPath) -> bool:
     address = str(path)
     if address in _listed:
         return False
-    files, inside, _ = _files(address)
-    if "http" in files.protocol and os.path.splitext(address)[1]:
-        return False  # to ask would read it
     with suppress(BadFile):
+        files, inside, _ = _files(address)
+        if "http" in files.protocol and os.path.splitext(address)[1]:
+            return False  # to ask would read it
         return bool(_answer(address, lambda: files.isdir(inside)))
     return False
 
@@ -287,6 +338,13 @@ def read_ahead(items: Iterable[T], path_of: Callable[[T], AnyPath]) -> Iterator[
             yield _when_fetched(item, fetching)
 
 
+def work_for(run: str) -> None:
+    """Ask about all files again if a process that serves several runs begins another one."""
+    global _run, _since
+    if run != _run:
+        _run, _since = run, time.time()
+
+
 def put(file: Path, address: str) -> None:
     """Write a file to an address, whole or not at all.
 
@@ -297,6 +355,7 @@ def put(file: Path, address: str) -> None:
     """
     files, inside, _ = _files(address)
     _answer(address, lambda: files.put_file(str(file), inside))
+    _state_file(address).unlink(missing_ok=True)
 
 
 def _fetch(address: str, size: int, file: Path) -> None:
@@ -338,12 +397,19 @@ def _clean(link: str) -> str:
         path, mark, query = path.partition("?") if not mark else (path, mark, after)
         path = path.partition("#")[0]
     plain = f"{scheme}://{place}{slash}{path}"
-    if query and _queries.setdefault(plain, query) != query:
+    if query and _unsigned(_queries.get(plain, query)) != _unsigned(query):
         raise SecondhandError(
             f"{plain}: two addresses differ only after ?, which names no file here. Use addresses without it, or one of "
             "the two"
         )
+    if query:
+        _queries[plain] = query
     return plain
+
+
+def _unsigned(query: str) -> set[str]:
+    """The words of a query that no signature has, which may name a file."""
+    return {word for word in query.split("&") if not _SIGNATURE.match(word)}
 
 
 def _full(link: str) -> str:
@@ -391,7 +457,15 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 def _archive(scheme: str, address: str, process: int) -> tuple[Any, threading.Lock]:
     import fsspec
 
-    return fsspec.filesystem(scheme, fo=str(local(address))), threading.Lock()
+    from datasets.core.members import FILE_SYSTEMS
+
+    of, copy = FILE_SYSTEMS.get(scheme) or fsspec.get_filesystem_class(scheme), str(local(address))
+    try:
+        return of(fo=copy), threading.Lock()
+    except FileNotFoundError:
+        raise BadFile(address, "there is no such file") from None
+    except Exception as error:  # the readers' own errors have no common root
+        raise BadFile(address, f"cannot be read as {scheme} ({type(error).__name__})") from None
 
 
 def _info(address: str) -> dict[str, Any]:
@@ -400,12 +474,6 @@ def _info(address: str) -> dict[str, Any]:
     if info["type"] == "directory":
         raise BadFile(address, "a folder, not a file")
     return info
-
-
-def _is_file(address: str) -> bool:
-    with suppress(BadFile):
-        return bool(state(address))
-    return False
 
 
 def _pages(files: Any, inside: str) -> Iterator[list[dict[str, Any]]]:
@@ -449,33 +517,46 @@ def _state(info: dict[str, Any]) -> State:
 
 def _answer(address: str, ask: Callable[[], T]) -> T:
     """What a driver answers; its errors become BadFile, in words that name no secret."""
-    try:
-        return ask()
-    except (BadFile, SecondhandError):
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in _OF_DISK and error.filename:
+    for pause in (*_PAUSES, None):
+        try:
+            return ask()
+        except SecondhandError:
             raise
-        raise BadFile(address, _reason(error)) from None
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _OF_DISK and error.filename:
+                raise
+            if pause is None or not _passes(error):
+                raise BadFile(address, _reason(error)) from None
+        time.sleep(pause)
+    raise AssertionError
 
 
-def _reason(error: BaseException) -> str:
+def _passes(error: Exception) -> bool:
+    """Whether a server may answer the next time. The drivers of buckets and hubs ask again themselves."""
     cause = error.__cause__ or error
-    status = getattr(cause, "status", None) or getattr(error, "status", None)
+    status = getattr(cause, "status", None)
+    return type(cause).__module__.startswith("aiohttp") and (status is None or status >= 500)
+
+
+def _reason(error: Exception) -> str:
+    cause = error.__cause__ or error
+    status = getattr(cause, "status", None)
+    if _passes(error):
+        return f"cannot be had: {status or type(cause).__name__}"
     if isinstance(error, PermissionError) or status in (401, 403):
         return "access is denied. Are the credentials in the environment?"
     if "NoCredentials" in type(cause).__name__:
         return "no credentials in the environment"
     if isinstance(error, FileNotFoundError | KeyError):
         return "there is no such file"
-    return f"cannot be had ({type(cause).__name__}{f' {status}' if status else ''})"
+    return f"cannot be had: {status or type(cause).__name__}"
 
 
 def _recalled(address: str) -> State | str | None:
     """What another process of this run, or this one, has found out: a state, or why there is none."""
     file = _state_file(address)
     try:
-        if os.stat(file).st_mtime < STARTED:
+        if os.stat(file).st_mtime < _since:
             return None
         known = json.loads(file.read_bytes())
     except (OSError, ValueError):

@@ -175,11 +175,17 @@ def _plain_columns(path: Path) -> pd.DataFrame:
     from pyarrow import types
     from pyarrow.parquet import ParquetFile
 
+    def is_binary(of: Any) -> bool:
+        return any(
+            is_of(of)
+            for is_of in (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
+        )
+
     with ParquetFile(path) as file:
         names = [
             field.name
             for field in file.schema_arrow
-            if not (types.is_nested(field.type) or types.is_fixed_size_binary(field.type))
+            if not (types.is_nested(field.type) or is_binary(field.type))
         ]
         # The index that pandas may have stored is a column like any other.
         return file.read(columns=names).to_pandas(ignore_metadata=True)

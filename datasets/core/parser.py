@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from datasets.core.address import as_path, without_secrets
+from datasets.core.address import as_path, hidden, without_secrets
 from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.options import Checked, as_yaml, check_names, default_of, flag, read_settings
 from datasets.core.program import installed_commands
@@ -202,7 +202,7 @@ class Parser(argparse.ArgumentParser):
         try:
             return self.read(argv)
         except WrongCall as error:
-            self.exit(2, f"error: {error}\n({self.prog} --help)\n")
+            self.exit(2, f"error: {hidden(str(error))}\n({self.prog} --help)\n")
 
     def read(self, argv: Sequence[str] | None = None) -> dict[str, Any]:
         """`chosen`, which raises WrongCall instead of ending the program."""

@@ -11,9 +11,9 @@ import logging
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from datasets.core.address import as_path
 from datasets.core.cells import NOCALL, is_nocall
 from datasets.core.errors import Rejected, SecondhandError, counted, quoted
 
@@ -216,9 +216,9 @@ def drop_small_classes(
             else ""
         )
         remedy = "Name further sources with --data, or continue from a model and its training files with --from"
-        if Path(source).is_dir():
+        if as_path(source).is_dir():
             remedy = f"If the folder is one level too high or too low, name the one that holds the class folders. {remedy}"
-        inside = next((Path(source) / label for label in counts), Path(source))
+        inside = next((as_path(source) / label for label in counts), as_path(source))
         if len(counts) == 1 and inside.is_dir():
             folders = sorted(quoted(entry.name) for entry in inside.iterdir() if entry.is_dir())
             if len(folders) > 1:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from datasets.core.address import as_path, is_address, is_folder, matches, without_secrets
+from datasets.core.address import as_path, contents, is_address, is_folder, matches, without_secrets
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.scanning import is_user_file, skipped_line, walk
 from datasets.kinds.base import kind_of
@@ -18,7 +18,7 @@ from datasets.kinds.base import kind_of
 def find_files(
     names: Sequence[str], kind: str | None = None, skipped: Counter[str] | None = None
 ) -> Iterator[str]:
-    """Yield the files that names stand for: a file, the matches of a pattern, or a folder's files.
+    """Yield the files that names stand for: a file, the matches of a pattern, or the files of a folder or an archive.
 
     Files of another kind are skipped in folders only; a file that is named itself is always yielded.
 
@@ -28,6 +28,8 @@ def find_files(
     skipped : counter of the skipped files by suffix, and of the skipped folders by reason.
     """
     for name in map(without_secrets, names):
+        if kind_of(name) != kind:
+            name = contents(name)
         if is_folder(name):
             left_out: list[Rejected] = []
             for file in walk(name, left_out):

@@ -8,7 +8,7 @@ import unicodedata
 from collections import defaultdict
 from pathlib import Path
 
-from datasets.core.address import as_path
+from datasets.core.address import as_path, local, split
 
 
 def tab_cell(text: str) -> str:
@@ -32,9 +32,9 @@ class FilesByName:
 
     def copy_beside(self, annotations: Path, file: str) -> str:
         """The file that annotations name; for one in another folder, its copy in the folder of the annotations, if any."""
-        if not Path(file).absolute().is_relative_to(annotations.parent.absolute()):
-            for copy in self._named.get((annotations.parent, _composed(Path(file).name)), []):
-                if filecmp.cmp(copy, file, shallow=False):
+        if not as_path(file).absolute().is_relative_to(annotations.parent.absolute()):
+            for copy in self._named.get((annotations.parent, _composed(split(file)[1])), []):
+                if filecmp.cmp(local(copy), local(file), shallow=False):
                     return copy
         return file
 

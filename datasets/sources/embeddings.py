@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from datasets.core.address import as_path
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.lookup import Lookup
 from datasets.core.scanning import files_below, walk
@@ -49,9 +50,9 @@ def add_embeddings(
     rejected = []
     for file in files:
         try:
-            if not has_embeddings(Path(file)):
+            if not has_embeddings(as_path(file)):
                 raise BadFile(file, f"holds no embeddings: {NEEDED}")
-            _read_file(Path(file), ReadOptions(label=UNKNOWN), lookup, resolve=resolve)
+            _read_file(as_path(file), ReadOptions(label=UNKNOWN), lookup, resolve=resolve)
         except BadFile as error:
             rejected.append(Rejected(file, error.reason))
     if not lookup:
@@ -105,7 +106,7 @@ def _read_folder(folder: Path, options: ReadOptions, lookup: Lookup) -> Rows:
             rejected.append(Rejected(file, "holds no embeddings"))
             continue
         try:
-            rows, bad = _read_file(Path(file), replace(options, label=name), lookup)[:2]
+            rows, bad = _read_file(as_path(file), replace(options, label=name), lookup)[:2]
         except BadFile as error:
             rejected.append(Rejected(file, error.reason))
             continue

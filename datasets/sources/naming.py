@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path, PureWindowsPath
@@ -15,7 +15,7 @@ import pandas as pd
 from datasets.audio.band import BAND_COLUMNS
 from datasets.core.address import as_path, is_address
 from datasets.core.cells import MISSING, file_named, with_points
-from datasets.core.errors import SecondhandError, quoted
+from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import PART_COLUMNS
 from datasets.core.scanning import files_below
 from datasets.items.columns import TEXT_COLUMNS
@@ -45,8 +45,7 @@ _SPANS = (
 _UNITS = {"time", "s", "sec", "secs", "second", "seconds"}
 #: Words in the name of a column of times in a file.
 _TIME_WORDS = {
-    "start", "begin", "end", "stop", "onset", "offset", "duration", "starttime", "endtime", "begintime",
-    "tmin", "tmax", "tstart", "tend",
+    "start", "begin", "end", "stop", "onset", "offset", "duration", "tmin", "tmax", "tstart", "tend",
 }  # fmt: skip
 #: Values of a cell in a table with one column per class.
 ONE_HOT = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0, "true": 1.0, "false": 0.0}
@@ -152,7 +151,7 @@ def time_columns(names: Iterable[object]) -> list[str]:
 def _words(name: object) -> set[str]:
     text = re.sub(r"([a-z])([A-Z])", r"\1 \2", str(name)).lower()
     text = re.sub(r"\bt[ _](min|max)\b", r"t\1", text)
-    text = re.sub(r"\b(start|end)time\b", r"\1", text)
+    text = re.sub(r"\b(start|begin|end|stop)time\b", r"\1", text)
     return {*re.findall(r"[^\W_]+", text)}
 
 
@@ -271,6 +270,23 @@ class Below:
         """Files with this name, those in the folder before others; the ending may be left out."""
         files = self._files.named(folder or self.folder / "..", name.name)
         return [file for file in files if kind_of(name.name) in (None, kind_of(file))]
+
+
+def placed(
+    path: Path, names: pd.Series, found: Mapping[str, Sequence[str]]
+) -> tuple[pd.Series, list[Rejected]]:
+    """The file of each row of a table, by the files of each name, or the name if it has none; rows whose file may be one
+    of several are rejected."""
+    several = names.map(found).str.len().gt(1)
+    rejected = [
+        Rejected(
+            name,
+            f"several files are called so: {', '.join(found[name])} (row {row + 2} of {path.name})",
+        )
+        for row, name in zip(names.index[several], names[several], strict=True)
+    ]
+    files = {name: files[0] if files else name for name, files in found.items()}
+    return names[~several].map(files), rejected
 
 
 def _agree(file: str, name: PureWindowsPath) -> int:

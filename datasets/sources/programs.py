@@ -11,14 +11,15 @@ from pathlib import Path, PureWindowsPath
 
 import pandas as pd
 
+from datasets.core.address import as_path
 from datasets.core.cells import column_names, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
 from datasets.core.part import PART_COLUMNS
-from datasets.core.scanning import files_below
+from datasets.core.scanning import files_below, shown_by
 from datasets.items.columns import CONFIDENCE
 from datasets.items.labels import JOIN
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.sources.naming import Below, label_column, plain
+from datasets.sources.naming import Below, label_column, placed, plain
 from datasets.sources.table import read_rows, with_names
 
 #: Ending of the tables that BirdNET-Analyzer writes, one for each recording.
@@ -145,35 +146,27 @@ def read_program(path: Path, options: ReadOptions, below: Below) -> Rows:
     if not options.label:
         items["label"] = _labels(path, program, cells, by_name, options)
     parts = [by_name[name] for name in program.path if name in by_name]
-    names = (
-        pd.concat(parts, axis=1).agg(lambda row: "/".join(filter(None, row)), axis=1)
-        if parts
-        else pd.Series("", cells.index)
+    rows_of_parts = zip(*parts, strict=True) if parts else [()] * len(cells)
+    names = pd.Series(
+        ["/".join(filter(None, row)) for row in rows_of_parts], cells.index, dtype=str
     )
     # Names with a place on another machine, and those of recorders, which have dates, are found by their last parts.
     far = [name for name in names.unique() if program.span or PureWindowsPath(name).anchor]
     found = {name: below.find(name) for name in names.unique()} | below.nearest(far)
     found[""] = below.named_after(path)
-    for row, name in names.items():
-        if len(found[name]) > 1:
-            left_out[row] = f"several files are called so: {', '.join(found[name])}"
-    files = {name: files[0] if files else name for name, files in found.items()}
-    frame = pd.DataFrame({"path": names.map(files), **items}, cells.index)
-    bad = [
-        Rejected(str(frame.at[row, "path"]), f"{why} (row {row + 2} of {path.name})")
+    files, several = placed(path, names.drop(index=[*left_out]), found)
+    rejected = several + [
+        Rejected(names[row], f"{why} (row {row + 2} of {path.name})")
         for row, why in left_out.items()
     ]
-    rows = read_rows(
-        path,
-        replace(options, path_column=None, label_column=None),
-        cells=frame.drop(index=[*left_out]),
-    )
+    frame = pd.DataFrame({"path": files, **items}, files.index)
+    rows = read_rows(path, replace(options, path_column=None, label_column=None), cells=frame)
     rows = with_names(path, rows, options)
-    kept, several = one_row_each(rows.frame, options)
+    kept, contradicting = one_row_each(rows.frame, options)
     note = f"{counted(len(kept), 'label')} of {path.name} were made by {program.name}" * (
         CONFIDENCE in kept
     )
-    return Rows(kept, bad + rows.rejected + several, note)
+    return Rows(kept, rejected + rows.rejected + contradicting, note)
 
 
 def _labels(
@@ -242,12 +235,12 @@ def one_row_each(frame: pd.DataFrame, options: ReadOptions) -> tuple[pd.DataFram
 
 
 def _results(folder: Path) -> list[Path]:
-    return [Path(file) for file in files_below(folder)[0] if file.lower().endswith(BIRDNET)]
+    return [as_path(file) for file in files_below(folder)[0] if file.lower().endswith(BIRDNET)]
 
 
 def _claims(path: Path, options: ReadOptions) -> bool:
     if path.is_dir():
-        return bool(_results(path))
+        return bool(shown_by(path, BIRDNET))
     name = path.name.lower()
     if not path.is_file() or not name.endswith((".csv", ".tsv", ".txt", ".csv.gz", ".xlsx")):
         return False
@@ -262,6 +255,6 @@ SOURCES.add(
         claims=_claims,
         read=read_tables,
         reads=f"a table of {', '.join(sorted({program.name for program in PROGRAMS}))}",
-        has_multi_label=Path.exists,
+        has_multi_label=lambda path: path.exists(),
     )
 )

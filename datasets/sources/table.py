@@ -36,6 +36,7 @@ from datasets.sources.naming import (
     one_hot_columns,
     one_label_each,
     path_column,
+    placed,
     plain,
     span_columns,
 )
@@ -85,23 +86,36 @@ def read_rows(
     ]
     frame = frame.loc[~no_path & ~no_label]
     if resolve:
-        found = {cell: below.find(cell) for cell in frame["path"].unique()}
-        if embedded is None:
-            several = frame["path"].map(found).str.len().gt(1)
-            rejected += [
-                Rejected(
-                    cell,
-                    f"several files are called so: {', '.join(found[cell])} (row {row + 2} of {path.name})",
-                )
-                for row, cell in frame["path"][several].items()
-            ]
-            frame = frame.loc[~several]
-        one = {c: f[0] if len(f) == 1 else file_named(path.parent, c) for c, f in found.items()}
-        frame = frame.assign(path=frame["path"].map(one))
+        frame, several = _with_files(path, frame, below, needed=embedded is None)
+        rejected += several
     if frame.empty:
         first = first_left_out(rejected, "row")
         raise SecondhandError(f"{path}: no row has both a path and a label{first}")
     return Rows(normalise_splits(frame, path), rejected)
+
+
+def _with_files(
+    path: Path, frame: pd.DataFrame, below: Below, *, needed: bool
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Rows with the paths of the files that they name, and those whose file may be one of several.
+
+    ``needed`` : the items are files, and not only called after some.
+    """
+    named = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
+    found = {cell: below.find(cell) for cell in named}
+    if not needed:
+        found = {cell: files if len(files) == 1 else [] for cell, files in found.items()}
+    elsewhere = [
+        cell for cell, files in found.items() if len(files) == 1 and named[cell] not in files
+    ]
+    if elsewhere:
+        log.info(
+            "%s: files found by their names below its folder: %d, such as %s for %s",
+            path, len(elsewhere), found[elsewhere[0]][0], quoted(elsewhere[0]),
+        )  # fmt: skip
+    found = {cell: files or [named[cell]] for cell, files in found.items()}
+    files, several = placed(path, frame["path"], found)
+    return frame.loc[files.index].assign(path=files), several
 
 
 def read_table(path: Path, options: ReadOptions) -> Rows:
@@ -164,8 +178,8 @@ def item_columns(
     column_of["sequence"] = next(filter(None, sequences), None)
     column_of["path"] = path_column(path, cells, options, below)
     column_of["label"] = label_column(path, cells, options, column_of["path"])
-    names = cells[column_of["path"]].unique() if column_of["path"] else ()
-    if not (column_of["start"] and column_of["end"]) and are_recordings(names, below):
+    paths = cells[column_of["path"]].unique() if column_of["path"] else ()
+    if not (column_of["start"] and column_of["end"]) and are_recordings(paths, below):
         column_of |= span_columns(path, cells)
     if all(column_named(path, cells, name) for name in PAGE_COLUMNS):
         column_of |= {LABELLED: column_of["time"], "time": None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from datasets.core.address import as_path
+from datasets.core.address import as_path, is_file
 from datasets.core.cells import NOCALL, column_names, file_named, is_nocall, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import files_below, is_user_file, walk
@@ -223,7 +222,7 @@ def _place_spans(
     for start, end, label, line, file, low, high in spans:
         name = PureWindowsPath(file).name  # splits at \ and at /
         recording = file_named(table.parent, file) if name else ""
-        if os.path.isfile(recording):
+        if is_file(recording):
             candidates = [recordings.copy_beside(table, recording)]
         else:
             candidates = recordings.named(table.parent, name) or (

@@ -12,9 +12,8 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.core.cells import column_names, read_cells
-from datasets.core.errors import Rejected
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.sources.naming import Below, column_named
+from datasets.sources.naming import Below, column_named, placed
 from datasets.sources.programs import one_row_each
 from datasets.sources.table import read_rows
 
@@ -36,37 +35,26 @@ def read_images(path: Path, options: ReadOptions) -> Rows:
     names = cells["deployment_id"] + "/" + cells["filename"]
     unique = cells.groupby("filename")["deployment_id"].transform("nunique").eq(1)
     places = cells.get("location", pd.Series("", cells.index)).str.rpartition("/")[2]
-    files = [
-        below.find(name)
+    found = {
+        name: below.find(name)
         or (below.find(file) if alone else [])
         or (below.find(place) if place else [])
         for name, file, alone, place in zip(names, cells["filename"], unique, places, strict=True)
-    ]
+    }
+    files, several = placed(path, names, found)
+    column = options.label_column and column_named(path, cells, options.label_column)
     frame = pd.DataFrame(
         {
-            "path": [
-                found[0] if len(found) == 1 else n for found, n in zip(files, names, strict=True)
-            ],
-            "label": _labels(cells),
+            "path": files,
+            "label": cells[column] if column else _labels(cells),
             "group": cells["deployment_id"],
             "deployment": cells["deployment_id"],
             "time": cells.get("timestamp", ""),
         }
-    )
-    if options.label_column and (column := column_named(path, cells, options.label_column)):
-        frame["label"] = cells[column]
-    several = [row for row, found in enumerate(files) if len(found) > 1]
-    bad = [
-        Rejected(
-            names[row],
-            f"several files are called so: {', '.join(files[row])} (row {row + 2} of {path.name})",
-        )
-        for row in several
-    ]
-    frame = frame.drop(index=several)
+    ).loc[files.index]
     rows = read_rows(path, replace(options, path_column=None, label_column=None), cells=frame)
     kept, contradicting = one_row_each(rows.frame, options)
-    return Rows(kept, bad + rows.rejected + contradicting)
+    return Rows(kept, several + rows.rejected + contradicting)
 
 
 def _labels(cells: pd.DataFrame) -> pd.Series:
@@ -83,7 +71,7 @@ def _labels(cells: pd.DataFrame) -> pd.Series:
 
 def _claims(path: Path, options: ReadOptions) -> bool:
     return (
-        path.suffix.lower() in (".csv", ".gz")
+        path.name.lower().endswith((".csv", ".csv.gz"))
         and path.is_file()
         and {*_NEEDED} <= {*column_names(path)}
     )
@@ -97,6 +85,6 @@ SOURCES.add(
         read=read_images,
         reads="images.csv of Wildlife Insights",
         endings=(".csv",),
-        has_multi_label=Path.is_file,
+        has_multi_label=lambda path: path.is_file(),
     )
 )

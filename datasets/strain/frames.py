@@ -23,9 +23,10 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from datasets.core.address import as_path
+from datasets.core.address import absolute, as_path, split
 from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
+from datasets.core.file_state import QuickState
 from datasets.core.files import write_beside
 from datasets.core.processes import check_files_isolated
 from datasets.core.scanning import files_below
@@ -165,7 +166,7 @@ def read_frames(source: str) -> Frames:
     ------
     SecondhandError : no file name has detector, GPS time and duration.
     """
-    path = Path(source)
+    path = as_path(source)
     rejected: list[Rejected] = []
     if path.is_dir():
         files, rejected = files_below(path)
@@ -194,7 +195,7 @@ def _by_detector(files: Iterable[str]) -> tuple[dict[str, list[Frame]], list[str
     by_detector: dict[str, list[Frame]] = {}
     unnamed = []
     for file in files:
-        name = _NAME.fullmatch(Path(file).name)
+        name = _NAME.fullmatch(split(file)[1])
         if name is None:
             unnamed.append(file)
             continue
@@ -301,8 +302,8 @@ def write_list(stream: Stream) -> str:
     so its name changes with a file.
     """
     files, wanted, scan = stream
-    states = [(os.stat(path).st_size, os.stat(path).st_mtime_ns) for _, _, path in files]
-    paths = [(start, end, os.path.abspath(path)) for start, end, path in files]
+    states = [QuickState.read(path)[:2] for _, _, path in files]
+    paths = [(start, end, absolute(path)) for start, end, path in files]
     listed = {"files": paths, "wanted": wanted, "scan": scan, "states": states}
     text = json.dumps(listed).encode()
     series = parse_series(files[0].path)

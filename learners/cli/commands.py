@@ -9,6 +9,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
+from datasets.core.address import is_address
 from datasets.core.options import Checked, Limits, option, positional
 from datasets.items.settings import CHANNEL, DEPLOYMENTS, LABEL_COLUMN, PATH_COLUMN, TIER
 from datasets.kinds.base import KINDS
@@ -228,6 +229,7 @@ class EvaluateSettings(OverrideSettings):
 
     def conflicts(self) -> dict[str, object]:
         return {
+            f"--out {self.out} (name a folder on a disk)": is_address(self.out),
             "--events with --no-labels (leave one of them out)": self.events and not self.labels,
             "--gap without --events (give it too, or leave --gap out)": self.gap
             and not self.events,

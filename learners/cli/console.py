@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from datasets.core import progress
-from datasets.core.address import without_secrets
+from datasets.core.address import hidden
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.program import extra, installed_commands, use_utf8_output
 from datasets.core.scanning import skipped_line
@@ -128,8 +128,8 @@ def command_line(module: str, *words: object) -> str:
 
 def as_typed(module: str, argv: Sequence[object] | None) -> str:
     """A command as a user types it; without ``argv`` the one that is running."""
-    words = map(str, sys.argv[1:] if argv is None else argv)
-    typed = ["=".join(map(without_secrets, word.split("=", 1))) for word in words]
+    words = sys.argv[1:] if argv is None else argv
+    typed = [hidden(str(word)) for word in words]
     return shlex.join([*installed_commands(f"python -m {module}").split(), *typed])
 
 

@@ -36,10 +36,10 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def new_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def new_run() -> None:
     """Let this process ask again, as the next one would."""
     time.sleep(0.02)
-    monkeypatch.setattr(address, "STARTED", time.time())
+    address.work_for(str(time.time()))
     time.sleep(0.02)
 
 
@@ -107,18 +107,16 @@ def test_a_bucket_is_read_as_a_disk_is(bucket: Bucket, folder: Path) -> None:
     assert bucket.proxy.counts == {"GET list": lists, "GET file": len(here)}
 
 
-def test_what_changed_is_fetched_and_what_did_not_is_not(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_changed_is_fetched_and_what_did_not_is_not(bucket: Bucket) -> None:
     name = bucket.put("change/a.txt", b"one")
     first = FileState.read(name)
     assert Path(local(name)).read_bytes() == b"one"
-    new_run(monkeypatch)
+    new_run()
     assert is_same(first, name)
     assert Path(local(name)).read_bytes() == b"one"
     assert bucket.proxy.counts == {"HEAD file": 2, "GET file": 1}
     bucket.put("change/a.txt", b"two")
-    new_run(monkeypatch)
+    new_run()
     assert not is_same(first, name)
     assert Path(local(name)).read_bytes() == b"two"
 

@@ -193,6 +193,16 @@ def test_several_labels_of_one_file_are_joined_where_an_item_may_have_them(place
     assert frame["label"].tolist() == ["PBE", "PBE", "TRA", "PBE|TRA"]
 
 
+def test_a_recording_is_found_where_the_table_says(place: Path) -> None:
+    """Although one of its name lies beside the table."""
+    for folder in ("recordings", "results"):
+        write_empty(place / folder / "a.wav")
+    row = f"0,3,x,Robin,0.5,{place}/recordings/a.wav\n"
+    table = write(place / "results/t.csv", BIRDNET[1].splitlines()[0] + "\n" + row)
+    frame = load_table(table, check=False, learned=False).frame
+    assert frame["path"].tolist() == [str(place / "recordings/a.wav")]
+
+
 def test_a_folder_of_tables_that_birdnet_named_after_their_recordings(place: Path) -> None:
     header = "Start (s),End (s),Scientific name,Common name,Confidence\n"
     for number, bird in enumerate(("Robin", "Wren")):

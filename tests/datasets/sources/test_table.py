@@ -324,6 +324,7 @@ def test_columns_are_found_by_known_names_and_files_by_ids(
     )
     assert "gone" in gone.path
     assert said in caplog.text
+    assert f"below its folder: 4, such as {files[0]}" in caplog.text
 
 
 def test_the_columns_are_those_that_the_user_names(tmp_path: Path) -> None:
