@@ -11,10 +11,11 @@ from pathlib import Path, PureWindowsPath
 
 import pandas as pd
 
+from datasets.core.address import as_path
 from datasets.core.cells import column_names, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
 from datasets.core.part import PART_COLUMNS
-from datasets.core.scanning import files_below
+from datasets.core.scanning import files_below, shown_by
 from datasets.items.columns import CONFIDENCE
 from datasets.items.labels import JOIN
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
@@ -234,12 +235,12 @@ def one_row_each(frame: pd.DataFrame, options: ReadOptions) -> tuple[pd.DataFram
 
 
 def _results(folder: Path) -> list[Path]:
-    return [Path(file) for file in files_below(folder)[0] if file.lower().endswith(BIRDNET)]
+    return [as_path(file) for file in files_below(folder)[0] if file.lower().endswith(BIRDNET)]
 
 
 def _claims(path: Path, options: ReadOptions) -> bool:
     if path.is_dir():
-        return bool(_results(path))
+        return bool(shown_by(path, BIRDNET))
     name = path.name.lower()
     if not path.is_file() or not name.endswith((".csv", ".tsv", ".txt", ".csv.gz", ".xlsx")):
         return False
@@ -254,6 +255,6 @@ SOURCES.add(
         claims=_claims,
         read=read_tables,
         reads=f"a table of {', '.join(sorted({program.name for program in PROGRAMS}))}",
-        has_multi_label=Path.exists,
+        has_multi_label=lambda path: path.exists(),
     )
 )
