@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import pandas as pd
 
-from datasets.core.address import as_path
+from datasets.core.address import ARCHIVES, as_path
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.scanning import absolute_path, files_below, shown_by
 from datasets.kinds.base import find_kind
@@ -21,7 +21,8 @@ from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.table import read_rows, with_names
 
 #: Endings of the archives, and of the members that have labels.
-ENDINGS, _LABELS = (".tar", ".tar.gz", ".tgz"), ("cls", "json")
+ENDINGS = tuple(ending for ending, scheme in ARCHIVES.items() if scheme == "tar")
+_LABELS = ("cls", "json")
 #: Members that show whether an archive is one of samples, and the largest label in bytes.
 _LOOKED_AT, _LARGEST = 64, 1 << 20
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
