@@ -21,7 +21,7 @@ from datasets.core.scanning import files_below
 from datasets.items.columns import TEXT_COLUMNS
 from datasets.kinds.base import find_kind, kind_of
 from datasets.sources.base import ReadOptions
-from datasets.sources.tracks import Recordings
+from datasets.sources.beside import FilesByName
 
 log = logging.getLogger(__name__)
 
@@ -210,11 +210,11 @@ class Below:
         self._found: dict[str, list[str]] = {}
 
     @cached_property
-    def _files(self) -> Recordings:
+    def _files(self) -> FilesByName:
         kinds = {file: kind_of(file) for file in files_below(self.folder)[0]}
         files = [file for file, kind in kinds.items() if kind and self.kind in ("auto", kind)]
         others = [file for file in files if not file.lower().endswith(".txt")]
-        return Recordings(others or files)
+        return FilesByName(others or files)
 
     def find(self, cell: str) -> list[str]:
         """The file that a cell names, relative to the folder; else those below whose path ends so, in which the ending
