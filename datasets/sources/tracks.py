@@ -69,7 +69,8 @@ def read_track(path: Path, options: ReadOptions) -> tuple[list[Selection], list[
     if track is None:
         if not read_lines(path):  # a label track without labels
             return [], []
-        raise BadFile(path, f"neither {', nor '.join(track.reads for track in _formats())}")
+        formats = [one.reads for one in _formats() if path.suffix.lower() in one.endings]
+        raise BadFile(path, f"neither {', nor '.join(formats)}")
     spans: list[Selection] = []
     rejected: list[Rejected] = []
     for span, cells in track.parse(path, options):
