@@ -58,7 +58,7 @@ def read_rows(
     ``cells`` : content of the file, if it has been read already.
     ``resolve`` : make paths absolute; otherwise they stay as written.
     """
-    embedded, cells = cells, read_cells(path) if cells is None else cells
+    given, cells = cells, read_cells(path) if cells is None else cells
     if options.class_columns:
         cells = _from_columns(path, cells, options.class_columns)
         options = replace(options, label_column=None)
@@ -86,7 +86,7 @@ def read_rows(
     ]
     frame = frame.loc[~no_path & ~no_label]
     if resolve:
-        frame, several = _with_files(path, frame, below, needed=embedded is None)
+        frame, several = _with_files(path, frame, below, needed=given is None)
         rejected += several
     if frame.empty:
         first = first_left_out(rejected, "row")
