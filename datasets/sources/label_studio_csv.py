@@ -25,8 +25,9 @@ def read_table(path: Path, options: ReadOptions) -> Rows:
     no file.
     """
     cells = read_cells(path)
-    files = [name for name in cells if any(map(names_file, cells[name]))]
-    tags = [name for name in cells if name not in (*_OF_ALL, *files)]
+    columns = [*map(str, cells)]
+    files = [name for name in columns if any(map(names_file, cells[name]))]
+    tags = [name for name in columns if name not in (*_OF_ALL, *files)]
     usual = [name for name in tags if plain(name) in ("choice", "label", *LABELS)]
     named = [name for name in tags if name == options.label_column]
     tasks = [_task(row, files, named or usual or tags) for row in cells.to_dict("records")]
