@@ -30,6 +30,8 @@ UNSEEN = {
     "aiohttp": "fsspec, for https://",
     "flask-cors": "moto.server",
     "s3fs": "fsspec, for s3://",
+    "moto": "tests/buckets.py, in a process of its own",
+    "python-calamine": "pandas, for spreadsheets",
     "accelerate": "accelerate launch, which starts the processes of a training",
     "onnxscript": "torch.onnx",
     "pandas-stubs": "mypy",
