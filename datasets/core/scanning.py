@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from datasets.core.address import as_path, is_address, listing
@@ -14,6 +15,8 @@ from datasets.core.errors import Rejected, one_line
 
 #: The file that describes a data package, such as Camtrap DP.
 PACKAGE = "datapackage.json"
+#: Files that show what a folder holds: a million others are not listed to find one.
+SHOWN = 100
 #: Why a folder is not looked into.
 LINK_LOOP, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
 #: Why a file is not read whose name tables cannot hold.
@@ -89,6 +92,13 @@ def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]
         else:
             bad.append(Rejected(name, NOT_UTF8))
     return files, bad
+
+
+def shown_by(root: str | os.PathLike[str], *endings: str) -> str:
+    """The first file with one of these endings among the first `SHOWN` in a folder and below, which show what it holds;
+    "" if there is none."""
+    first = islice(walk(root, []), SHOWN)
+    return next((file for file in first if file.lower().endswith(endings)), "")
 
 
 def in_unicode(text: str) -> str:

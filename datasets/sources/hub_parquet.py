@@ -16,8 +16,8 @@ import pandas as pd
 
 from datasets.core.address import as_path
 from datasets.core.cells import read_cells
-from datasets.core.errors import BadFile, SecondhandError, first_left_out, quoted
-from datasets.core.scanning import absolute_path, files_below
+from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
+from datasets.core.scanning import absolute_path, files_below, shown_by
 from datasets.items.columns import SPLIT_NAMES
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.naming import PATHS, label_column, plain
@@ -35,22 +35,23 @@ def read_tables(path: Path, options: ReadOptions) -> Rows:
     ------
     SecondhandError : as `read_table`.
     """
-    files = _files(path)
-    splits = {file: _split(file) for file in files}
-    splits = splits if len({*splits.values()}) > 1 else dict.fromkeys(files, "")
-    read = [_read(file, options) for file in files]
     if not path.is_dir():
-        return with_names(path, read[0], options)
-    frames = [
-        rows.frame.assign(split=splits[file]) if splits[file] else rows.frame
-        for file, rows in zip(files, read, strict=True)
-    ]
-    rejected = [one for rows in read for one in rows.rejected]
+        return with_names(path, _read(path, options), options)
+    splits = {file: _split(file) for file in _files(path)}
+    several = len({*splits.values()}) > 1
+    frames, rejected = [], list[Rejected]()
+    for file, split in splits.items():
+        try:
+            rows = _read(file, options)
+        except BadFile as error:
+            rejected.append(Rejected(error.path, error.reason))
+            continue
+        frames.append(rows.frame.assign(split=split) if split and several else rows.frame)
+        rejected += rows.rejected
     if not frames:
         raise SecondhandError(f"--data {path}: no labelled file{first_left_out(rejected)}")
-    return with_names(
-        path, Rows(pd.concat(frames, ignore_index=True).fillna(""), rejected), options
-    )
+    frame = pd.concat(frames, ignore_index=True).fillna("")
+    return with_names(path, Rows(frame, rejected), options)
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
@@ -108,25 +109,20 @@ def _split(file: Path) -> str:
     return next((SPLIT_NAMES[name] for name in names if name in SPLIT_NAMES), "")
 
 
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    return [as_path(file) for file in files_below(path)[0] if file.lower().endswith(_ENDING)]
+def _files(folder: Path) -> list[Path]:
+    return [as_path(file) for file in files_below(folder)[0] if file.lower().endswith(_ENDING)]
 
 
 def _claims(path: Path, options: ReadOptions) -> bool:
-    is_table = path.suffix.lower() == _ENDING
-    if not (path.is_file() if is_table else path.is_dir()):
-        return False
-    files = _files(path)
-    if not files:
+    first = as_path(shown_by(path, _ENDING)) if path.is_dir() else path
+    if first.suffix.lower() != _ENDING or not first.is_file():
         return False
     from pyarrow.parquet import ParquetFile
 
     from datasets.core.members import media_columns
 
     try:
-        with ParquetFile(files[0]) as file:
+        with ParquetFile(first) as file:
             return bool(media_columns(file))
     except Exception:  # a damaged file: another source says so
         return False

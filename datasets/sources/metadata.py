@@ -118,6 +118,6 @@ SOURCES.add(
         read=read_metadata,
         reads=f"JSON lines with {FILE!r} and 'label', or the key that --label-column names (Hugging Face's {NAMES[0]})",
         endings=(".jsonl",),
-        has_multi_label=Path.exists,
+        has_multi_label=lambda path: path.exists(),
     )
 )

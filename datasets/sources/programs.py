@@ -11,14 +11,16 @@ from pathlib import Path, PureWindowsPath
 
 import pandas as pd
 
+from datasets.core.address import as_path
 from datasets.core.cells import column_names, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
 from datasets.core.part import PART_COLUMNS
-from datasets.core.scanning import files_below
+from datasets.core.scanning import files_below, shown_by
 from datasets.items.columns import CONFIDENCE
 from datasets.items.labels import JOIN
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.naming import Below, label_column, placed, plain
+from datasets.sources.regions import one_label_each
 from datasets.sources.table import read_rows, with_names
 
 #: Ending of the tables that BirdNET-Analyzer writes, one for each recording.
@@ -218,28 +220,20 @@ def one_row_each(frame: pd.DataFrame, options: ReadOptions) -> tuple[pd.DataFram
 
     Spans of several labels stay, because two calls may sound at once.
     """
+    if not options.multi_label:
+        return one_label_each(frame)
     keys = [name for name in ("path", *PART_COLUMNS) if name in frame]
-    frame = frame.drop_duplicates([*keys, "label"])
-    if options.multi_label:
-        labels = frame.groupby(keys, dropna=False)["label"].transform(JOIN.join)
-        return frame.assign(label=labels).drop_duplicates(keys), []
-    several = frame.duplicated(keys, keep=False)
-    if "start" in frame:
-        several &= frame["start"].isin(["", "nan"])
-    rejected = [
-        Rejected(str(path), f"several labels, {' and '.join(sorted(same))}, but one is needed")
-        for path, same in frame.loc[several].groupby("path")["label"]
-    ]
-    return frame.loc[~several], rejected
+    labels = frame.groupby(keys)["label"].transform(lambda names: JOIN.join(names.unique()))
+    return frame.assign(label=labels).drop_duplicates(keys), []
 
 
 def _results(folder: Path) -> list[Path]:
-    return [Path(file) for file in files_below(folder)[0] if file.lower().endswith(BIRDNET)]
+    return [as_path(file) for file in files_below(folder)[0] if file.lower().endswith(BIRDNET)]
 
 
 def _claims(path: Path, options: ReadOptions) -> bool:
     if path.is_dir():
-        return bool(_results(path))
+        return bool(shown_by(path, BIRDNET))
     name = path.name.lower()
     if not path.is_file() or not name.endswith((".csv", ".tsv", ".txt", ".csv.gz", ".xlsx")):
         return False
@@ -254,6 +248,6 @@ SOURCES.add(
         claims=_claims,
         read=read_tables,
         reads=f"a table of {', '.join(sorted({program.name for program in PROGRAMS}))}",
-        has_multi_label=Path.exists,
+        has_multi_label=lambda path: path.exists(),
     )
 )

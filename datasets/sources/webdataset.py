@@ -15,7 +15,7 @@ import pandas as pd
 
 from datasets.core.address import as_path
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
-from datasets.core.scanning import absolute_path, files_below
+from datasets.core.scanning import absolute_path, files_below, shown_by
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.table import read_rows, with_names
@@ -39,7 +39,7 @@ def read_shards(path: Path, options: ReadOptions) -> Rows:
     read, rejected = [], list[Rejected]()
     for shard in _shards(path):
         try:
-            cells = _cells(shard)
+            cells, bad = _cells(shard)
             rows = read_rows(shard, replace(options, path_column=None), cells=cells, resolve=False)
         except SecondhandError as error:
             if not path.is_dir():
@@ -47,36 +47,38 @@ def read_shards(path: Path, options: ReadOptions) -> Rows:
             rejected.append(Rejected(str(shard), str(error)))
             continue
         read.append(rows.frame)
-        rejected += rows.rejected
+        rejected += bad + rows.rejected
     if not read:
         raise SecondhandError(f"--data {path}: no sample with a label{first_left_out(rejected)}")
     frame = pd.concat(read, ignore_index=True).fillna("") if len(read) > 1 else read[0]
     return with_names(path, Rows(frame, rejected), options)
 
 
-def _cells(shard: Path) -> pd.DataFrame:
-    """A row for each sample, with the address of its file, and its labels as text."""
+def _cells(shard: Path) -> tuple[pd.DataFrame, list[Rejected]]:
+    """A row for each sample, with the address of its file, and its labels as text; and labels that cannot be read."""
     samples: dict[str, dict[str, str]] = {}
-    where = absolute_path(shard)
+    rejected = []
     try:
         with tarfile.open(os.fspath(shard)) as archive:
-            for member in archive:
+            for member in filter(tarfile.TarInfo.isfile, archive):
+                address = f"tar://{member.name.removeprefix('./')}::{absolute_path(shard)}"
                 key, ending = _key(member.name)
-                sample = samples.setdefault(key, {}) if member.isfile() else {}
-                if (
-                    ending in _LABELS
-                    and member.size <= _LARGEST
-                    and (file := archive.extractfile(member))
-                ):
-                    sample |= _labels(ending, file.read().decode("utf-8", "replace"))
+                sample = samples.setdefault(key, {})
+                if ending in _LABELS and member.size <= _LARGEST:
+                    try:
+                        sample |= _labels(ending, _text(archive, member))
+                    except (ValueError, RecursionError) as error:
+                        rejected.append(Rejected(address, f"not JSON ({str(error)[:100]})"))
                 elif find_kind(member.name) and "path" not in sample:
-                    sample["path"] = f"tar://{member.name.removeprefix('./')}::{where}"
+                    sample["path"] = address
     except (OSError, EOFError, tarfile.TarError) as error:
         raise BadFile(shard, f"cannot be read as a tar archive ({error})") from None
-    except ValueError as error:
-        raise BadFile(shard, f"{key}.{ending} is not JSON ({error})") from None
-    rows = [sample for sample in samples.values() if sample]
-    return pd.DataFrame(rows).fillna("")
+    return pd.DataFrame([*filter(None, samples.values())]).fillna(""), rejected
+
+
+def _text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    file = archive.extractfile(member)
+    return "" if file is None else file.read().decode("utf-8", "replace")
 
 
 def _labels(ending: str, text: str) -> dict[str, str]:
@@ -114,10 +116,8 @@ def _shards(path: Path) -> Iterator[Path]:
 
 def _claims(path: Path, options: ReadOptions) -> bool:
     """Whether the first members of the first archive are a file and its label."""
-    if not path.name.lower().endswith(ENDINGS) and not path.is_dir():
-        return False
-    first = next(_shards(path), None)
-    if first is None or not first.is_file():
+    first = as_path(shown_by(path, *ENDINGS)) if path.is_dir() else next(_shards(path), path)
+    if not first.name.lower().endswith(ENDINGS) or not first.is_file():
         return False
     try:
         with tarfile.open(os.fspath(first)) as archive:
@@ -132,7 +132,7 @@ def _claims(path: Path, options: ReadOptions) -> bool:
 SOURCES.add(
     Source(
         name="webdataset",
-        order=30,
+        order=31,
         claims=_claims,
         read=read_shards,
         reads="shards of WebDataset (tar)",

@@ -85,6 +85,6 @@ SOURCES.add(
         read=read_images,
         reads="images.csv of Wildlife Insights",
         endings=(".csv",),
-        has_multi_label=Path.is_file,
+        has_multi_label=lambda path: path.is_file(),
     )
 )

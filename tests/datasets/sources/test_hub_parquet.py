@@ -67,7 +67,10 @@ def test_tables_of_a_folder_are_splits_by_their_names(tmp_path: Path) -> None:
     for name in ("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001"):
         contents = [picture(tmp_path / "x.png").read_bytes() for _ in range(4)]
         table(tmp_path / f"data/{name}.parquet", "image", contents, ["x.png"] * 4)
-    frame = load_table(tmp_path / "data").frame
+    (tmp_path / "data/train-00002-of-00002.parquet").write_bytes(b"PAR1")
+    read = load_table(tmp_path / "data")
+    assert [Path(one.path).name for one in read.rejected] == ["train-00002-of-00002.parquet"]
+    frame = read.frame
     assert frame["split"].value_counts().to_dict() == {"train": 8, "test": 4}
     assert frame["path"].is_unique
 

@@ -58,6 +58,16 @@ def test_samples_of_a_shard(tmp_path: Path, ending: str, suffix: str) -> None:
     assert {one.path for one in table.rejected} == {f"tar://a/004.png::{path}", f"{path}, row 7"}
 
 
+def test_a_label_that_is_no_json_is_listed(tmp_path: Path) -> None:
+    members = samples(tmp_path, range(4), "json") | {"a/001.json": b"{"}
+    path = shard(tmp_path / "t.tar", members)
+    table = load_table(path, learned=False)
+    assert len(table.frame) == 3
+    assert [one.path for one in table.rejected] == [
+        f"tar://a/001.{end}::{path}" for end in ("json", "png")
+    ]
+
+
 @pytest.mark.parametrize("named", ["shards", "shards/t-{000..001}.tar"])
 def test_shards_of_a_folder_or_a_pattern(tmp_path: Path, named: str) -> None:
     for n in range(2):
