@@ -29,6 +29,7 @@ UNSEEN = {
     "numpydoc": "make docs",
     "aiohttp": "fsspec, for https://",
     "flask-cors": "moto.server",
+    "moto": "tests.buckets, in a process of its own",
     "s3fs": "fsspec, for s3://",
     "moto": "tests/buckets.py, in a process of its own",
     "python-calamine": "pandas, for spreadsheets",
