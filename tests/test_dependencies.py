@@ -31,7 +31,6 @@ UNSEEN = {
     "flask-cors": "moto.server",
     "moto": "tests.buckets, in a process of its own",
     "s3fs": "fsspec, for s3://",
-    "moto": "tests/buckets.py, in a process of its own",
     "python-calamine": "pandas, for spreadsheets",
     "accelerate": "accelerate launch, which starts the processes of a training",
     "onnxscript": "torch.onnx",
