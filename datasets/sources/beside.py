@@ -38,7 +38,7 @@ class FilesByName:
                     return copy
         return file
 
-    def named(self, folder: Path, name: str) -> list[str]:
+    def named(self, folder: Path | None, name: str) -> list[str]:
         """Files of this name in the folder; if there are none, in all folders."""
         name = _composed(name)
         return self._named.get((folder, name)) or self._named.get((None, name), [])

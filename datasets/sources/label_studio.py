@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -58,18 +58,22 @@ class _Label(NamedTuple):
 
 
 def read_export(file: Path, options: ReadOptions) -> Rows:
+    """Rows of the tasks in the file, as `read_tasks`; SecondhandError if it is not JSON, or not Label Studio's."""
+    tasks = read_json(file)
+    if not isinstance(tasks, list) or not any(isinstance(one, dict) for one in tasks):
+        raise BadFile(file, "not an export of Label Studio in the format JSON, a list of tasks")
+    return read_tasks(file, tasks, options)
+
+
+def read_tasks(file: Path, tasks: Sequence[Any], options: ReadOptions) -> Rows:
     """One row per choice or region, with path, label, and the times or box of a region; and what was left out.
 
     The labels of people count that were given with the tag that ``label_column`` names, or with the only one.
 
     Raises
     ------
-    SecondhandError : it is not JSON, not Label Studio's, labels were given with several tags and none is named, or no
-        label of a file can be used.
+    SecondhandError : labels were given with several tags and none is named, or no label of a file can be used.
     """
-    tasks = read_json(file)
-    if not isinstance(tasks, list) or not any(isinstance(one, dict) for one in tasks):
-        raise BadFile(file, "not an export of Label Studio in the format JSON, a list of tasks")
     if options.class_columns:
         raise SecondhandError(f"{file} has no columns of classes: use --labels multi")
     rejected: list[Rejected] = []
@@ -110,7 +114,12 @@ def _files(task: Any) -> dict[str, str]:
     """Addresses of the pictures and recordings of a task, by their names in it."""
     data = task.get("data") if isinstance(task, dict) else None
     texts = data.items() if isinstance(data, dict) else ()
-    return {k: v for k, v in texts if isinstance(v, str) and find_kind(_names_in(v)[-1])}
+    return {k: v for k, v in texts if isinstance(v, str) and names_file(v)}
+
+
+def names_file(address: str) -> bool:
+    """Whether an address is that of a picture or recording."""
+    return find_kind(_names_in(address)[-1]) is not None
 
 
 def _labels(

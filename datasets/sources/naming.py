@@ -268,7 +268,7 @@ class Below:
 
     def _named(self, folder: Path | None, name: PureWindowsPath) -> list[str]:
         """Files with this name, those in the folder before others; the ending may be left out."""
-        files = self._files.named(folder or self.folder / "..", name.name)
+        files = self._files.named(folder, name.name)
         return [file for file in files if kind_of(name.name) in (None, kind_of(file))]
 
 

@@ -13,13 +13,14 @@ import pandas as pd
 
 from datasets.core.address import as_path
 from datasets.core.cells import column_names, read_cells, with_points
-from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
+from datasets.core.errors import Rejected, SecondhandError, counted, quoted
 from datasets.core.part import PART_COLUMNS
 from datasets.core.scanning import files_below, shown_by
 from datasets.items.columns import CONFIDENCE
 from datasets.items.labels import JOIN
-from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
 from datasets.sources.naming import Below, label_column, placed, plain
+from datasets.sources.regions import one_label_each
 from datasets.sources.table import read_rows, with_names
 
 #: Ending of the tables that BirdNET-Analyzer writes, one for each recording.
@@ -117,20 +118,11 @@ def read_tables(path: Path, options: ReadOptions) -> Rows:
     ------
     SecondhandError : no row has a file and a label, or the column of labels is missing.
     """
+    below = Below(path if path.is_dir() else path.parent, options.kind)
     if not path.is_dir():
-        return read_program(path, options, Below(path.parent, options.kind))
-    frames, rejected, below = [], list[Rejected](), Below(path, options.kind)
-    for table in _results(path):
-        try:
-            rows = read_program(table, options, below)
-        except SecondhandError as error:
-            rejected.append(Rejected(str(table), str(error)))
-            continue
-        frames.append(rows.frame)
-        rejected += rows.rejected
-    if not frames:
-        raise SecondhandError(f"--data {path}: no labelled span{first_left_out(rejected)}")
-    return Rows(pd.concat(frames, ignore_index=True).fillna(""), rejected, rows.note)
+        return read_program(path, options, below)
+    rows = read_each(path, _results(path), lambda table: read_program(table, options, below))
+    return rows._replace(note=f"{counted(len(rows.frame), 'label')} were made by BirdNET")
 
 
 def read_program(path: Path, options: ReadOptions, below: Below) -> Rows:
@@ -219,19 +211,11 @@ def one_row_each(frame: pd.DataFrame, options: ReadOptions) -> tuple[pd.DataFram
 
     Spans of several labels stay, because two calls may sound at once.
     """
+    if not options.multi_label:
+        return one_label_each(frame)
     keys = [name for name in ("path", *PART_COLUMNS) if name in frame]
-    frame = frame.drop_duplicates([*keys, "label"])
-    if options.multi_label:
-        labels = frame.groupby(keys, dropna=False)["label"].transform(JOIN.join)
-        return frame.assign(label=labels).drop_duplicates(keys), []
-    several = frame.duplicated(keys, keep=False)
-    if "start" in frame:
-        several &= frame["start"].isin(["", "nan"])
-    rejected = [
-        Rejected(str(path), f"several labels, {' and '.join(sorted(same))}, but one is needed")
-        for path, same in frame.loc[several].groupby("path")["label"]
-    ]
-    return frame.loc[~several], rejected
+    labels = frame.groupby(keys)["label"].transform(lambda names: JOIN.join(names.unique()))
+    return frame.assign(label=labels).drop_duplicates(keys), []
 
 
 def _results(folder: Path) -> list[Path]:

@@ -36,7 +36,9 @@ def usable_label(label: str) -> str:
     return label
 
 
-def one_label_each(rows: Sequence[dict[str, Any]]) -> tuple[pd.DataFrame, list[Rejected]]:
+def one_label_each(
+    rows: pd.DataFrame | Sequence[dict[str, Any]],
+) -> tuple[pd.DataFrame, list[Rejected]]:
     """Rows of items without repeated ones, and the files and boxes that have several labels, of which none counts.
 
     A span of a recording keeps a row for each of its labels, as in other tables of spans.
@@ -51,4 +53,4 @@ def one_label_each(rows: Sequence[dict[str, Any]]) -> tuple[pd.DataFrame, list[R
     for (path, *_), same in frame.loc[several].groupby(part, dropna=False):
         labels = " and ".join(sorted(same["label"]))
         rejected.append(Rejected(str(path), f"several labels, {labels}, but one is needed"))
-    return frame.loc[~several].reset_index(drop=True), rejected
+    return frame.loc[~several], rejected
