@@ -132,7 +132,7 @@ def thumbnails_of(
 
     def look(source: Part) -> NDArray[np.float32]:
         try:
-            return thumbnail(open_item(source))
+            return normalised(grey_thumbnail(open_item(source)))
         except SecondhandError:
             return np.zeros((THUMBNAIL, THUMBNAIL), np.float32)
 
@@ -163,12 +163,18 @@ def duplicate_threshold(
     return max(limits)
 
 
-def thumbnail(picture: Image.Image) -> NDArray[np.float32]:
-    """Grey values [side, side] with mean 0 and norm 1; zeros for a picture of one colour."""
+def grey_thumbnail(picture: Image.Image) -> NDArray[np.uint8]:
+    """Grey values [side, side]."""
     from PIL import Image
 
-    small = picture.convert("L").resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
-    values = np.asarray(small, np.float64)
+    return np.asarray(
+        picture.convert("L").resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX), np.uint8
+    )
+
+
+def normalised(grey: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Grey values with mean 0 and norm 1; zeros for a picture of one colour."""
+    values = grey.astype(np.float64)
     values = values - values.mean()
     length = np.linalg.norm(values)
     return (values / length if length > 1e-6 else 0 * values).astype(np.float32)
