@@ -13,13 +13,7 @@ from datasets.core.part import parts_of
 from datasets.images.exif import capture_sessions
 from datasets.images.opening import open_picture
 from datasets.items import describe
-from datasets.items.duplicates import (
-    THUMBNAIL,
-    find_clusters,
-    normalised,
-    sessions_with_duplicates,
-    thumbnails_of,
-)
+from datasets.items.duplicates import find_clusters, sessions_with_duplicates, thumbnails_of
 from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.items import Items
 from datasets.items.rehearsal import check_splits, is_rehearsed
@@ -127,10 +121,7 @@ def _thumbnails(
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """Rows of the items, or of the windows of long recordings, and their thumbnails."""
     if KINDS[table.kind].photo:
-        found = table.picture_info
-        shape = np.dtype((np.float32, (THUMBNAIL, THUMBNAIL)))
-        thumbnails = (normalised(found[path].grey) for path in frame["path"])
-        return frame, np.fromiter(thumbnails, shape, len(frame))
+        return frame, np.array([table.picture_info[path].thumbnail for path in frame["path"]])
     # Inferred from all files, because there is no training split yet; mostly the settings of training.
     spectrogram, cache = infer_spectrogram(table.kind, frame, signal), picture_cache(signal)
     rows, _ = cut_windows(frame, spectrogram, overlap=signal.overlap)

@@ -21,7 +21,7 @@ def _look(path: str, whole: bool) -> PictureInfo:
     """Decode the whole picture; only then a truncated JPEG fails."""
     from datasets.images.exif import capture_time, time_and_place
     from datasets.images.opening import open_picture
-    from datasets.items.duplicates import THUMBNAIL, grey_thumbnail
+    from datasets.items.duplicates import THUMBNAIL, thumbnail
 
     found: dict[str, Any] = {}
 
@@ -32,7 +32,7 @@ def _look(path: str, whole: bool) -> PictureInfo:
 
     # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
     picture = open_picture(path, at_least=2 * THUMBNAIL, header=header, allow_truncated=False)
-    return PictureInfo(grey_thumbnail(picture), **found)
+    return PictureInfo(thumbnail(picture), **found)
 
 
 def _recorded(path: str) -> Iterable[Recorded]:
