@@ -21,7 +21,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from app.serving import Busy, Limits, Site, Traffic
+from app.door import Traffic
+from app.rules import rule_at
+from app.serving import Busy, Site
 from app.views import under_rule
 from datasets.core.errors import SecondhandError
 from learners.rule.thresholds import check_threshold
@@ -135,7 +137,7 @@ def add_api(site: Site) -> None:
                 "name": name,
                 "kind": served.kind,
                 "classes": served.predictor.classes,
-                "rule": site.rule(name, None).as_json(),
+                "rule": rule_at(served.predictor, None).as_json(),
             }
             for name, served in site.models.items()
         ]
@@ -159,7 +161,7 @@ def add_api(site: Site) -> None:
     )  # fmt: skip
 
 
-def routes(site: Site, auth: Sequence[tuple[str, str]] | None, traffic: Traffic) -> list[Route]:
+def routes(site: Site, traffic: Traffic) -> list[Route]:
     """``GET /health`` and ``POST /predict``, a single request without Gradio's client.
 
     A form has ``file`` and, optionally, ``model`` (else the first for the file's kind), ``at`` (the
@@ -170,7 +172,7 @@ def routes(site: Site, auth: Sequence[tuple[str, str]] | None, traffic: Traffic)
 
     Parameters
     ----------
-    auth : names and passwords (HTTP Basic); None lets everybody in. ``/health`` needs none.
+    site : whose settings have the names and passwords (HTTP Basic). ``/health`` needs none.
     traffic : counts that ``/health`` reports.
     """
 
@@ -182,8 +184,8 @@ def routes(site: Site, auth: Sequence[tuple[str, str]] | None, traffic: Traffic)
 
     async def predict(request: Request) -> JSONResponse:
         try:
-            _let_in(request, auth)
-            _measure(request, site.limits)
+            _let_in(request, site.settings.passwords)
+            _measure(request, site.settings.max_mb)
             async with request.form(max_files=1, max_fields=3) as form:
                 return JSONResponse(await _predict(site, form))
         except HTTPException as error:
@@ -196,7 +198,7 @@ def routes(site: Site, auth: Sequence[tuple[str, str]] | None, traffic: Traffic)
     return [Route("/health", health), Route("/predict", predict, methods=["POST"])]
 
 
-def _let_in(request: Request, auth: Sequence[tuple[str, str]] | None) -> None:
+def _let_in(request: Request, auth: Sequence[tuple[str, str]]) -> None:
     if not auth:
         return
     kind, _, credentials = request.headers.get("authorization", "").partition(" ")
@@ -209,17 +211,17 @@ def _let_in(request: Request, auth: Sequence[tuple[str, str]] | None) -> None:
         )
 
 
-def _measure(request: Request, limits: Limits) -> None:
+def _measure(request: Request, most: int) -> None:
     """Refuse a request by its Content-Length before its body is read; the server reads no more than that."""
     length = request.headers.get("content-length", "")
     if not length.isascii() or not length.isdigit():
         raise HTTPException(
             411, "The header Content-Length is missing. Send the request's length in it."
         )
-    if int(length) > (limits.megabytes << 20) + REST_OF_FORM:
+    if int(length) > (most << 20) + REST_OF_FORM:
         raise HTTPException(
             413,
-            f"The file is larger than the {limits.megabytes} MB that this page takes. Send a smaller one.",
+            f"The file is larger than the {most} MB that this page takes. Send a smaller one.",
         )
 
 
@@ -257,10 +259,10 @@ async def _answers(
     if threshold is not None:
         check_threshold(threshold)
     name = str(model) if model else site.choose(files)
-    rule = site.rule(name, threshold)
+    served = site.models[name]
+    rule = rule_at(served.predictor, threshold)
     return [
-        under_rule(answer, rule, site.models[name].top)
-        for answer in await site.predict_many(name, files, at)
+        under_rule(answer, rule, served.top) for answer in await site.predict_many(name, files, at)
     ]
 
 

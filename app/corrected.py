@@ -1,16 +1,100 @@
-"""The tab *Corrections*: what visitors have corrected so far, to change or remove."""
+"""Corrections on the page: the part that takes one, and the tab *Corrections* with those so far, to change or remove."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from app.feedback import Feedback
-from app.pool import QUIET
-from app.views import UNKNOWN, note_html
+from app.dial import Dial
+from app.feedback import Feedback, check_label
+from app.serving import Site
+from app.views import QUIET, UNKNOWN, Seen, name_here, note_html
 from datasets.core.errors import SecondhandError, counted
+from datasets.kinds.base import KINDS
+from learners.cli.console import as_typed
+from learners.templates import render
+
+if TYPE_CHECKING:
+    from learners.inference.predictions import Prediction
+
+
+class Correction(NamedTuple):
+    """The inputs of a part that takes corrections, its message, and the event after which the state has the label."""
+
+    row: Any
+    label: Any
+    note: Any
+    saved: Any
+
+
+def correction_part(
+    site: Site, name: str, seen: Any, dial: Dial, chosen: list[Any], *, of_table: bool = False
+) -> Correction:
+    """A part to correct an answer of a model under the rule that is ``chosen``; ``of_table`` : any of several ones."""
+    served, feedback = site.models[name], site.feedback
+    info = "It goes into the CSV. " if of_table else ""
+    info += "The file and this label are stored for the next training." if feedback else ""
+    with gr.Accordion("Correct the table" if of_table else "This is wrong", open=False):
+        with gr.Row():
+            row = gr.Dropdown(
+                [], value=None, label="Row", info="Type to find a file, then arrow down and Enter.",
+                visible=of_table,
+            )  # fmt: skip
+            label = gr.Dropdown(
+                [*served.predictor.classes, UNKNOWN], value=None, allow_custom_value=True,
+                label="Right label" if of_table else "It is", info=info,
+            )  # fmt: skip
+        button = gr.Button("Correct" if of_table else "Save the correction")
+        note = gr.HTML("", elem_classes="sh-page")
+
+    def save(
+        seen: Seen, row: int | None, label: str | None, by_model: bool, place: float
+    ) -> tuple[Seen, str]:
+        row = row if of_table else 0
+        if row is None or not 0 <= row < len(seen.answers):
+            return seen, note_html(f"Choose a {'row' if of_table else 'file'} first.", status=True)
+        rule, answer = dial.rule(None if by_model else place), seen.answers[row]
+        try:
+            given, words = correct(site, name, rule.judge(answer), label or "")
+        except SecondhandError as error:
+            return seen, note_html(str(error), status=True)
+        where = f"Row {row + 1}: {given}." if of_table else "Saved. Thank you."
+        return seen.corrected(row, given), note_html(f"{where}", status=True) + words
+
+    saved = button.click(save, [seen, row, label, *chosen], [seen, note], **QUIET)
+    return Correction(row, label, note, saved)
+
+
+def correct(site: Site, name: str, shown: Prediction, label: str) -> tuple[str, str]:
+    """Save the right label of an answer where corrections are kept.
+
+    Returns
+    -------
+    The label in the spelling of the model's class or of an earlier correction, and what to do next, as HTML.
+
+    Raises
+    ------
+    SecondhandError : as `Feedback.save`.
+    """
+    served = site.models[name]
+    classes, kind = served.predictor.classes, KINDS[served.kind]
+    if site.feedback is None:
+        return check_label(label, classes), ""
+    given = site.feedback.check(label, classes)
+    gps = shown.part.at if kind.gps else None
+    site.feedback.save(shown.path, given, kind=kind.name, gps=gps, shown=shown, model=name)
+    table = name_here(site.feedback.table.absolute())
+    origin = name_here((served.folder or Path(name)).absolute())
+    command = as_typed("learners.finetune", ["--from", origin, "--data", table])
+    new = given not in (*classes, UNKNOWN)
+    few = note_html("A new class needs at least 2 files (20 are better).") if new else ""
+    return given, few + render(
+        "app", "saved.html", what="The correction is", file=table, command=command
+    )
 
 
 def corrections_tab(tab: Any, feedback: Feedback, classes: list[str]) -> None:
@@ -27,35 +111,30 @@ def corrections_tab(tab: Any, feedback: Feedback, classes: list[str]) -> None:
         remove = gr.Button("Remove the correction", variant="stop")
 
     def show(words: str = "") -> tuple[Any, ...]:
-        try:
-            rows = feedback.rows()
-        except SecondhandError as error:
-            return note_html(str(error), status=True), gr.skip(), gr.skip()
+        rows = feedback.rows()
         choices = [(_words(row), feedback.key(row)) for row in reversed(rows)]
         note = note_html(words or f"{counted(len(rows), 'correction')} so far.", status=True)
         return note, gr.Dropdown(choices=choices, value=None), None
 
-    def changed(key: str | None, label: str | None) -> tuple[Any, ...]:
-        if not key:
-            return show("Choose a correction first.")
-        try:
-            return show(f"Changed to {feedback.change(key, label or '', classes)}.")
-        except SecondhandError as error:
-            return note_html(str(error), status=True), gr.skip(), gr.skip()
+    def changed(key: str, label: str | None) -> tuple[Any, ...]:
+        return show(f"Changed to {feedback.change(key, label or '', classes)}.")
 
-    def removed(key: str | None) -> tuple[Any, ...]:
-        if not key:
-            return show("Choose a correction first.")
-        try:
-            feedback.remove(key)
-        except SecondhandError as error:
-            return note_html(str(error), status=True), gr.skip(), gr.skip()
+    def removed(key: str, _: str | None) -> tuple[Any, ...]:
+        feedback.remove(key)
         return show("Removed.")
 
+    def attempt(action: Callable[..., tuple[Any, ...]], *given: Any) -> tuple[Any, ...]:
+        try:
+            if given and not given[0]:
+                return show("Choose a correction first.")
+            return action(*given)
+        except SecondhandError as error:
+            return note_html(str(error), status=True), gr.skip(), gr.skip()
+
     shown = [message, chosen, label]
-    tab.select(show, None, shown, **QUIET)
-    change.click(changed, [chosen, label], shown, **QUIET)
-    remove.click(removed, chosen, shown, **QUIET)
+    tab.select(partial(attempt, show), None, shown, **QUIET)
+    change.click(partial(attempt, changed), [chosen, label], shown, **QUIET)
+    remove.click(partial(attempt, removed), [chosen, label], shown, **QUIET)
 
 
 def _words(row: dict[str, str]) -> str:

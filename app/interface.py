@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from app.about import about_html
+from app.about import Example, card_text, examples, report_html
 from app.api import add_api, raw
 from app.bursts import bursts_html
-from app.corrected import corrections_tab
+from app.corrected import correction_part, corrections_tab
 from app.dial import Dial, make_dial
-from app.feedback import check_label
 from app.panels import panels_html
-from app.pool import QUIET, Alike, Labelling, alike_part, label_tab, name_here
-from app.rules import PageRule
+from app.pool import Alike, Labelling, alike_part, label_tab
 from app.serving import Served, Site
 from app.views import (
-    Query,
+    QUIET,
+    Seen,
     answer_html,
     listed,
     no_answer_html,
@@ -30,7 +31,6 @@ from app.views import (
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
 from learners.cameras.boxes import WHOLE, trained_on_boxes
-from learners.cli.console import as_typed
 from learners.templates import render
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def build_page(
             _models(site, labelling, alike)
         else:
             gr.render()(partial(_models, site, labelling, alike, training))
-        gr.HTML(render("app", "limits.html", limits=site.limits))
+        gr.HTML(render("app", "limits.html", settings=site.settings))
     return page
 
 
@@ -86,10 +86,8 @@ def _models(
                 train_tab(site, labelling, training)
 
 
-def _model(
-    site: Site, name: str, labelling: Labelling | None = None, alike: Alike | None = None
-) -> None:
-    predictor = site.models[name].predictor
+def _model(site: Site, name: str, labelling: Labelling | None, alike: Alike | None) -> None:
+    served = site.models[name]
     with gr.Tabs():
         with gr.Tab("One file"):
             rules = _one_file(site, name, alike)
@@ -100,17 +98,13 @@ def _model(
                 label_tab(label, labelling, site.rendering)
         if site.feedback is not None:
             with gr.Tab("Corrections") as corrections:
-                corrections_tab(corrections, site.feedback, predictor.classes)
-        with gr.Tab("About this model") as tab:
-            about = gr.HTML(note_html("Loading."), elem_classes="sh-page")
-            cached: list[str] = []
-
-            def load() -> str:
-                if not cached:
-                    cached.append(about_html(predictor, site.evidence[name]))
-                return cached[0]
-
-            tab.select(load, None, about, **QUIET)
+                corrections_tab(corrections, site.feedback, served.predictor.classes)
+        with gr.Tab("About this model") as about:
+            if served.report is None:
+                gr.Markdown(card_text(served))
+            else:
+                report = gr.HTML(note_html("Loading."), elem_classes="sh-page")
+                about.select(partial(report_html, served.report), None, report, **QUIET)
 
 
 def classes_words(classes: list[str]) -> str:
@@ -135,22 +129,34 @@ def _input(served: Served, number: int) -> Any:
 
 
 class Rules(NamedTuple):
-    """Inputs of the tab *One file* that hold for several files too, and the events of their change."""
+    """Inputs of the tab *One file* that hold for several files too, and the events of their change.
 
-    at: Any
-    by_model: Any
-    threshold: Any
-    changes: tuple[Any, ...]
+    ``chosen`` : whether the model's rule is in use, and the place of the slider.
+    """
+
     dial: Dial
+    at: Any
+    chosen: list[Any]
+    changes: tuple[Any, ...]
+
+
+async def ask(site: Site, name: str, paths: list[str], moment: float | None) -> Seen:
+    """A model's answers to uploaded files."""
+    try:  # a browser sends an empty field as 0, when no detector was running
+        answers = await site.predict_many(name, paths, moment or None) if paths else []
+    except SecondhandError as error:
+        return Seen(error=str(error))
+    return Seen(tuple(answers))
 
 
 def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
-    served, dial = site.models[name], make_dial(site, name)
-    words = f"Choose a file. {classes_words(served.predictor.classes)}"
-    if trained_on_boxes(served.predictor.bundle):
+    served = site.models[name]
+    dial, predictor = make_dial(served.predictor), served.predictor
+    words = f"Choose a file. {classes_words(predictor.classes)}"
+    if trained_on_boxes(predictor.bundle):
         words += f" {WHOLE}: choose a photo of one animal and little else."
     waiting = no_answer_html(words, "")
-    query = gr.State(Query(), time_to_live=3600)
+    seen = gr.State(Seen(), time_to_live=3600)
     with gr.Row(elem_classes="sh-file"):
         with gr.Column(scale=2, min_width=300):
             file = _input(served, list(site.models).index(name))
@@ -162,231 +168,128 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             with gr.Column(elem_classes="sh-later"):  # on a phone below the answer
                 own = "Move the slider to use a rule of your own."
                 by_model = gr.Checkbox(True, label="The model's rule", info=own)
-                threshold = gr.Slider(
+                slider = gr.Slider(
                     dial.low, dial.high, value=dial.start, step=dial.step, label=dial.label,
                     buttons=[], info=dial.info, elem_classes=dial.css,
                 )  # fmt: skip
-                rule_effect = gr.HTML(dial.effect(None))
+                effect = gr.HTML(dial.effect(None))
                 _examples(site, name, file, at)
-        events = (file.change, button.click, at.submit)
         with gr.Column(scale=3, min_width=300):
             result = gr.HTML(waiting, elem_classes="sh-page")
             window = gr.Dropdown([], label="Window shown", visible=False)
             panels = gr.HTML("", elem_classes="sh-page")
             with gr.Column(visible=False) as afterwards:
-                if alike is not None:
-                    similar = alike_part(alike, query, site.rendering)
-                    file.change(lambda: "", None, similar, queue=False, **QUIET)
+                cleared = [] if alike is None else [alike_part(alike, seen, site.rendering)]
                 if site.feedback is not None:
-                    written = _correction(site, name, query, dial, by_model, threshold)
-                    for event in events:
-                        event(lambda: (None, ""), None, written, queue=False, **QUIET)
+                    part = correction_part(site, name, seen, dial, [by_model, slider])
+                    cleared += [part.label, part.note]
+    chosen = [by_model, slider]
+
+    def show(seen: Seen, by_model: bool, place: float) -> str:
+        if not seen.answers:
+            return no_answer_html(seen.error) if seen.error else waiting
+        rule = dial.rule(None if by_model else place)
+        shown = listed(rule.judge(seen.answers[0]), served.top)
+        return answer_html(shown, rule, predictor.rule.calibrator.temperature)
 
     async def predict(
-        path: str | None, moment: float | None, by_model: bool, threshold: float
-    ) -> tuple[Any, ...]:
-        hidden, nothing = gr.Dropdown(visible=False), gr.Column(visible=False)
-        if not path:
-            return Query(), waiting, hidden, "", nothing
-        moment = moment or None  # a browser sends an empty field as 0, when no detector was running
-        try:
-            answer = await site.predict(name, path, moment)
-        except SecondhandError as error:
-            return Query(), no_answer_html(str(error)), hidden, "", nothing
-        rule = dial.rule(None if by_model else threshold)
-        surest = f"the one most certain of {answer.best}"
-        spans = [surest, *(span(w) for w in answer.windows)]
-        dropdown = gr.Dropdown(choices=spans, value=surest, visible=len(spans) > 1)
-        judged = gr.Column(visible=not answer.reason.failed)
-        return Query(path, moment, answer), html(answer, rule), dropdown, "", judged
+        path: str | None, moment: float | None, by_model: bool, place: float
+    ) -> list[Any]:
+        new = await ask(site, name, [path] if path else [], moment)
+        spans = [f"the one most certain of {one.best}" for one in new.answers]
+        spans += [span(window) for one in new.answers for window in one.windows]
+        windows = gr.Dropdown(choices=spans, value=next(iter(spans), None), visible=len(spans) > 1)
+        judged = gr.Column(visible=any(not one.reason.failed for one in new.answers))
+        html = show(new, by_model, place)
+        return [new, html, windows, "", judged, *[None for _ in cleared]]
 
-    def html(answer: Any, rule: PageRule) -> str:
-        temperature = served.predictor.rule.calibrator.temperature
-        shown = listed(rule.judge(answer), served.top)
-        return answer_html(shown, rule, temperature)
+    def draw(seen: Seen, window: str | None) -> str:
+        return panels_html(predictor, seen, window, site.rendering)
 
-    def apply_rule(last: Query, threshold: float, by_model: bool) -> tuple[Any, ...]:
-        rule = dial.rule(None if by_model else threshold)
-        new = gr.skip() if last.answer is None else html(last.answer, rule)
-        start = dial.start if by_model else gr.skip()  # the model's rule resets the slider
-        return by_model, start, new, dial.effect(None if by_model else threshold)
+    def choose(seen: Seen, by_model: bool, place: float) -> tuple[Any, ...]:
+        place = dial.start if by_model else place  # the model's rule resets the slider
+        return (
+            by_model,
+            place,
+            show(seen, by_model, place),
+            dial.effect(None if by_model else place),
+        )
 
-    def show(last: Query, chosen: str | None) -> str:
-        return panels_html(served.predictor, last, chosen, site.rendering)
-
-    limited: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
-    given = [file, at, by_model, threshold]
-    answered = [query, result, window, panels, afterwards]
-    for event in events:
-        predicted = event(predict, given, answered, concurrency_limit=None, **QUIET)
-        predicted.then(show, [query, window], panels, **limited)
+    drawing: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
+    answered = [seen, result, window, panels, afterwards, *cleared]
+    for event in (file.change, button.click, at.submit):
+        predicted = event(predict, [file, at, *chosen], answered, concurrency_limit=None, **QUIET)
+        predicted.then(draw, [seen, window], panels, **drawing)
+    window.input(draw, [seen, window], panels, **drawing)
     now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
-    changed = [by_model, threshold, result, rule_effect]
+    ruled = [*chosen, result, effect]
+
+    def moved(seen: Seen, place: float) -> tuple[Any, ...]:
+        _, _, *shown = choose(seen, False, place)
+        return False, gr.skip(), *shown  # the slider may have moved on
+
     changes = (
-        threshold.input(partial(apply_rule, by_model=False), [query, threshold], changed, **now),
-        by_model.input(apply_rule, [query, threshold, by_model], changed, **now),
+        slider.input(moved, [seen, slider], ruled, **now),
+        by_model.input(choose, [seen, *chosen], ruled, **now),
     )
-    window.input(show, [query, window], panels, **limited)
-    return Rules(at, by_model, threshold, changes, dial)
+    return Rules(dial, at, chosen, changes)
 
 
 def _examples(site: Site, name: str, file: Any, at: Any) -> None:
-    small = [
-        item
-        for item in site.evidence[name].examples(limit=12, ood=1)
-        if Path(item.path).stat().st_size <= 20 << 20
-    ]
-    chosen = small[:5] + [item for item in small[5:] if item.label == "unknown"]
-    if not chosen:
+    """Buttons with files of the model's run; each is given to the page as an upload is."""
+    found = examples(site.models[name])
+    if not found:
         return
-    by_gps = KINDS[site.models[name].kind].gps
-    gr.Examples(
-        [[item.path, item.gps] if by_gps else [item.path] for item in chosen],
-        [file, at] if by_gps else [file],
-        example_labels=[item.label for item in chosen],
-        label="Examples that training did not use",
-        api_visibility="private",
-    )
+
+    def give(example: Example) -> tuple[str, float | None]:
+        folder = tempfile.mkdtemp(dir=site.uploads)  # the only place that Gradio takes files from
+        return shutil.copy(example.path, folder), example.at
+
+    gr.HTML(note_html("Examples that training did not use:"))
+    with gr.Row(elem_classes="sh-examples"):
+        for example in found:
+            button = gr.Button(example.label, size="sm")
+            button.click(partial(give, example), None, [file, at], queue=False, **QUIET)
 
 
 def _several(site: Site, name: str, rules: Rules) -> None:
-    served = site.models[name]
-    predictions = gr.State([], time_to_live=3600)
-    label = f"Up to {served.limits.files} {served.kind} files"
-    file_id = f"files-{list(site.models).index(name)}"
-    files = raw(gr.File(elem_id=file_id, file_count="multiple", label=label))
+    served, number = site.models[name], list(site.models).index(name)
+    seen = gr.State(Seen(), time_to_live=3600)
+    label = f"Up to {site.settings.max_files} {served.kind} files"
+    files = raw(gr.File(elem_id=f"files-{number}", file_count="multiple", label=label))
     also = " and GPS time" if KINDS[served.kind].gps else ""
     gr.HTML(note_html(f"The rule{also} chosen under “One file” applies here too."))
     button = gr.Button("Predict", variant="primary")
     out = gr.HTML("", elem_classes="sh-page")
-    corrected = gr.State({}, time_to_live=3600)
-    with gr.Accordion("Correct the table", open=False):
-        storage = "" if site.feedback is None else "; file and label are stored for training"
-        with gr.Row():
-            row = gr.Dropdown(
-                [], value=None, label="Row", info="Type to find a file, then arrow down and Enter."
-            )
-            right = gr.Dropdown(
-                [*served.predictor.classes, "unknown"], value=None, label="Right label",
-                info=f"Type to find it. It goes into the CSV{storage}.",
-            )  # fmt: skip
-        correct = gr.Button("Correct")
-        note = gr.HTML("", elem_classes="sh-page")
+    part = correction_part(site, name, seen, rules.dial, rules.chosen, of_table=True)
 
-    def table(answers: list[Any], labels: dict[int, str], by_model: bool, threshold: float) -> str:
-        rule = rules.dial.rule(None if by_model else threshold)
-        judged = [rule.judge(answer) for answer in answers]
-        if not answers:
-            return ""
+    def table(seen: Seen, by_model: bool, place: float) -> str:
+        if not seen.answers:
+            return no_answer_html(seen.error) if seen.error else ""
+        rule = rules.dial.rule(None if by_model else place)
+        judged = [rule.judge(answer) for answer in seen.answers]
         shown = [listed(answer, served.top) for answer in judged]
-        return bursts_html(judged, rule, served.predictor) + table_html(shown, rule, labels)
+        events = bursts_html(judged, rule, served.predictor)
+        return events + table_html(shown, rule, seen.labels)
 
     async def predict(
-        paths: list[str], moment: float | None, by_model: bool, threshold: float
+        paths: list[str], moment: float | None, by_model: bool, place: float
     ) -> tuple[Any, ...]:
-        none = gr.Dropdown(choices=[], value=None)
-        if not paths:
-            return [], {}, none, None, "", ""
-        try:
-            answers = await site.predict_many(name, paths, moment or None)
-        except SecondhandError as error:
-            return [], {}, none, None, "", no_answer_html(str(error))
+        new = await ask(site, name, paths, moment)
         rows = [
             (f"{n}: {Path(a.path).name}", n - 1)
-            for n, a in enumerate(answers, start=1)
+            for n, a in enumerate(new.answers, start=1)
             if not a.reason.failed
         ]
-        html = table(answers, {}, by_model, threshold)
-        return answers, {}, gr.Dropdown(choices=rows, value=None), None, "", html
+        html = table(new, by_model, place)
+        return new, gr.Dropdown(choices=rows, value=None), None, "", html
 
-    def save(
-        answers: list[Any],
-        labels: dict[int, str],
-        row: int | None,
-        label: str | None,
-        by_model: bool,
-        threshold: float,
-    ) -> tuple[Any, ...]:
-        if row is None or not 0 <= row < len(answers):
-            return labels, gr.skip(), note_html("Choose a row first.", status=True)
-        answer = answers[row]
-        try:
-            label = _spelt(site, name, label)
-            if site.feedback is not None:
-                gps = answer.part.at if KINDS[served.kind].gps else None
-                rule = rules.dial.rule(None if by_model else threshold)
-                _save(site, name, Query(answer.path, gps, answer), label, rule)
-        except SecondhandError as error:
-            return labels, gr.skip(), note_html(str(error), status=True)
-        labels = {**labels, row: label}
-        message = note_html(f"Row {row + 1}: {label}.", status=True)
-        return labels, table(answers, labels, by_model, threshold), message
-
-    rule = [rules.by_model, rules.threshold]
     waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
     for event in (files.change, button.click):
-        shown = [predictions, corrected, row, right, note, out]
-        event(predict, [files, rules.at, *rule], shown, **waited)
-    for change in rules.changes:
-        change.then(table, [predictions, corrected, *rule], out, queue=False, **QUIET)
-    correct.click(
-        save, [predictions, corrected, row, right, *rule], [corrected, out, note], **QUIET
-    )
-
-
-def _correction(
-    site: Site, name: str, query: Any, dial: Dial, by_model: Any, threshold: Any
-) -> tuple[Any, Any]:
-    """The part *This is wrong*; returns its label and its message, which are cleared at each prediction."""
-    served = site.models[name]
-    with gr.Accordion("This is wrong", open=False):
-        label = gr.Dropdown(
-            [*served.predictor.classes, "unknown"], value=None, allow_custom_value=True,
-            label="It is", info="The file and this label are stored for the next training.",
-        )  # fmt: skip
-        button = gr.Button("Save the correction")
-        thanks = gr.HTML("", elem_classes="sh-page")
-
-    def save(last: Query, label: str | None, by_model: bool, threshold: float) -> str:
-        assert site.feedback is not None
-        if last.answer is None:
-            return note_html("Choose a file first.", status=True)
-        try:
-            _save(site, name, last, label or "", dial.rule(None if by_model else threshold))
-        except SecondhandError as error:
-            return note_html(str(error), status=True)
-        table = site.feedback.table.absolute()
-        words = ["--from", name_here((served.folder or Path(name)).absolute())]
-        command = as_typed("learners.finetune", [*words, "--data", name_here(table)])
-        saved = render(
-            "app", "saved.html", what="The correction is", file=name_here(table), command=command
-        )
-        new = _spelt(site, name, label) not in (*served.predictor.classes, "unknown")
-        few = " A new class needs at least 2 files (20 are better)." if new else ""
-        return note_html(f"Saved. Thank you.{few}", status=True) + saved
-
-    button.click(save, [query, label, by_model, threshold], thanks, **QUIET)
-    return label, thanks
-
-
-def _save(site: Site, name: str, last: Query, label: str, rule: PageRule) -> None:
-    """Save a correction of a prediction, as it was shown under ``rule``."""
-    assert site.feedback is not None
-    assert last.answer is not None
-    shown = rule.judge(last.answer)
-    kind = site.models[name].kind
-    classes = site.models[name].predictor.classes
-    site.feedback.save(
-        last.file, label, kind=kind, gps=last.at, shown=shown, model=name, classes=classes
-    )
-
-
-def _spelt(site: Site, name: str, label: str | None) -> str:
-    """A label as it is saved, in the spelling of the model's class or of an earlier correction."""
-    classes = site.models[name].predictor.classes
-    if site.feedback is None:
-        return check_label(label, classes)
-    return site.feedback.check(label or "", classes)
+        shown = [seen, part.row, part.label, part.note, out]
+        event(predict, [files, rules.at, *rules.chosen], shown, **waited)
+    for change in (*rules.changes, part.saved):
+        change.then(table, [seen, *rules.chosen], out, queue=False, **QUIET)
 
 
 def theme() -> Any:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,9 @@ from typing import Any, ClassVar
 import gradio as gr
 
 from app.feedback import Corrections, check_label
-from app.panels import input_panels, panel_svg
+from app.panels import input_panels, panel_html
 from app.serving import Served
-from app.views import UNKNOWN, Query, note_html, without_paths
+from app.views import QUIET, UNKNOWN, Seen, name_here, note_html, without_paths
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.images.opening import open_picture
@@ -37,13 +37,11 @@ from learners.active.teaching import Suggestion, labelled_in, suggest
 from learners.cameras.bursts import events_of
 from learners.cli.console import as_typed
 from learners.inference.predictor import Predictor
-from learners.report.galleries import Pictures, page_picture, time_span
+from learners.report.galleries import Pictures, time_span
 from learners.templates import data_uri, render
 
 log = logging.getLogger(__name__)
 
-#: Options of events without an API endpoint and without a progress display.
-QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 #: Most files that are put in order for labelling, beside those that have a label.
 MOST = 1000
 SIDE = 640  # pixels of a picture to label
@@ -284,7 +282,7 @@ class Labelling(Pool):
                 picture.thumbnail((SIDE, SIDE))
                 panels = [data_uri(picture)]
             else:
-                panels = [panel_svg(panel) for panel in input_panels(self.predictor, part, None)]
+                panels = [panel_html(panel) for panel in input_panels(self.predictor, part, None)]
                 player = self.player(part)
         except SecondhandError as error:
             error_message = self.without_folders(str(error))
@@ -359,12 +357,6 @@ def open_labelling(served: Served, path: Path, tables: Path | None = None) -> La
     return (Auditing if path.is_file() else Labelling)(served, path, tables)
 
 
-def name_here(path: Path) -> str:
-    """Name of a path for visitors: from the current folder if it is inside, else only its last part."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else f"…/{path.name}"
-
-
 class Alike(Pool):
     """Search for similar files in a folder, or in a file of embeddings (``.parquet``)."""
 
@@ -400,7 +392,7 @@ class Alike(Pool):
         super().close()
         self._temporary.cleanup()
 
-    def html(self, file: str, at: float | None) -> str:
+    def html(self, part: Part) -> str:
         """The twelve most similar files, as a gallery.
 
         Raises
@@ -408,16 +400,12 @@ class Alike(Pool):
         SecondhandError : the file cannot be used, or the embeddings.
         """
         with self._alone:
-            similar = self.embeddings.search(Part(file, at=at), top=12)
+            similar = self.embeddings.search(part, top=12)
         pictures, cards = Pictures(self.predictor), []
-        for part, cosine in similar:
-            card: dict[str, Any] = {"name": self.name(part), "cosine": cosine, "player": ""}
-            try:
-                card["picture"] = page_picture(pictures.render(part))
-                card["player"] = self.player(part)
-            except SecondhandError:  # the file is gone
-                card["picture"] = ""
-            cards.append(card)
+        for near, cosine in similar:
+            picture = pictures.thumbnail(near)
+            player = self.player(near) if picture else ""
+            cards.append((self.name(near), cosine, picture, player))
         return render("app", "alike.html", cards=cards)
 
 
@@ -429,8 +417,12 @@ class Turn:
     done: tuple[Sequence[int], ...] = ()
     count: int = 0
 
-    def to(self, number: int | None, done: tuple[Sequence[int], ...]) -> Turn:
-        return Turn(number, done, self.count + 1)
+    @property
+    def file(self) -> int:
+        """The number. Raises SecondhandError if there is no file."""
+        if self.number is None:
+            raise SecondhandError("There is no file to label.")
+        return self.number
 
 
 def assign_keys(classes: Sequence[str]) -> dict[str, str]:
@@ -497,82 +489,75 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
             yield turn, note_html(labelling.waiting)
             return
         if turn.number is None:
-            turn = turn.to(labelling.after(-1), turn.done)
+            turn = Turn(labelling.after(-1), turn.done, turn.count + 1)
         yield turn, await asyncio.to_thread(show, turn)
 
-    def stay(turn: Turn, why: str) -> tuple[Any, ...]:
-        turn = turn.to(turn.number, turn.done)  # a key may be pressed again
-        message = note_html(labelling.without_folders(why), status=True) if why else ""
-        return turn, show(turn), gr.skip(), message, gr.skip()
+    def changes(action: Callable[..., Turn]) -> Callable[..., tuple[Any, ...]]:
+        """The event of an action, which returns a turn or raises SecondhandError."""
 
-    def save(turn: Turn, alone: bool, label: object) -> tuple[Any, ...]:
-        if turn.number is None:
-            return stay(turn, "There is no file to label.")
-        try:
-            saved = labelling.save(turn.number, label, alone=alone)
-        except SecondhandError as error:
-            return stay(turn, str(error))
+        def event(turn: Turn, *given: Any) -> tuple[Any, ...]:
+            new, note = turn, ""
+            try:
+                new = action(turn, *given)
+            except SecondhandError as error:
+                note = note_html(labelling.without_folders(str(error)), status=True)
+            fresh = (gr.skip(), gr.skip()) if new.done == turn.done else (None, False)
+            new = replace(new, count=turn.count + 1)  # a key may be pressed again
+            return new, show(new), note, *fresh
+
+        return event
+
+    def save(turn: Turn, alone: bool, label: object) -> Turn:
+        saved = labelling.save(turn.file, label, alone=alone)
         # What else is left of its burst comes next.
-        left = [number for number in labelling.burst(turn.number) if number not in saved]
-        return onward(turn, turn.number, saved, *left[:1])
+        left = [number for number in labelling.burst(turn.file) if number not in saved]
+        return Turn(left[0] if left else labelling.after(turn.file), (*turn.done, saved))
 
-    def leave(turn: Turn) -> tuple[Any, ...]:
-        if turn.number is None:
-            return stay(turn, "There is no file to skip.")
-        return onward(turn, turn.number, labelling.skip(turn.number))
+    def leave(turn: Turn) -> Turn:
+        skipped = labelling.skip(turn.file)
+        return Turn(labelling.after(turn.file), (*turn.done, skipped))
 
-    def onward(turn: Turn, number: int, done: Sequence[int], *left: int) -> tuple[Any, ...]:
-        turn = turn.to(left[0] if left else labelling.after(number), (*turn.done, done))
-        return turn, show(turn), None, "", False
+    def beside(step: int, turn: Turn) -> Turn:
+        return replace(turn, number=labelling.beside(turn.file, step))
 
-    def turn_to(turn: Turn, step: int) -> tuple[Any, ...]:
-        number = None if turn.number is None else labelling.beside(turn.number, step)
-        return stay(turn.to(number, turn.done), "")
-
-    def undo(turn: Turn) -> tuple[Any, ...]:
+    def undo(turn: Turn) -> Turn:
         if not turn.done:
-            return stay(turn, "There is nothing to undo.")
-        try:
-            labelling.undo(*turn.done[-1])
-        except SecondhandError as error:
-            return stay(turn, str(error))
-        turn = turn.to(turn.done[-1][0], turn.done[:-1])
-        return turn, show(turn), None, "", False
+            raise SecondhandError("There is nothing to undo.")
+        labelling.undo(*turn.done[-1])
+        return Turn(turn.done[-1][0], turn.done[:-1])
 
-    out = [turn, shown, other, message, alone]
+    out = [turn, shown, message, other, alone]
     tab.select(begin, turn, [turn, shown], concurrency_limit=None, **QUIET)
     for name, button in keys.items():
-        button.click(partial(save, label=name), [turn, alone], out, **QUIET)
-    use.click(save, [turn, alone, other], out, **QUIET)
+        button.click(changes(partial(save, label=name)), [turn, alone], out, **QUIET)
+    use.click(changes(save), [turn, alone, other], out, **QUIET)
     for step, button in ((-1, before), (1, later)):
-        button.click(partial(turn_to, step=step), turn, out, **QUIET)
-    skip.click(leave, turn, out, **QUIET)
-    back.click(undo, turn, out, **QUIET)
+        button.click(changes(partial(beside, step)), turn, out, **QUIET)
+    skip.click(changes(leave), turn, out, **QUIET)
+    back.click(changes(undo), turn, out, **QUIET)
 
 
-def alike_part(alike: Alike, query: Any, rendering: AbstractContextManager[object]) -> Any:
+def alike_part(alike: Alike, seen: Any, rendering: AbstractContextManager[object]) -> Any:
     """The button *More like this*; returns its gallery, which is cleared for another file."""
     button = gr.Button("More like this")
     gallery = gr.HTML("", elem_classes="sh-page")
 
-    def result(last: Query) -> str:
+    def result(part: Part) -> str:
         if alike.waiting:
             return note_html(alike.waiting, status=True)
         try:
             with rendering:
-                return alike.html(last.file, last.at)
+                return alike.html(part)
         except SecondhandError as error:
-            message = alike.without_folders(without_paths(str(error), last.file))
+            message = alike.without_folders(without_paths(str(error), part.path))
             return note_html(message, status=True)
 
-    async def search(last: Query) -> AsyncIterator[str]:
-        if last.answer is None or last.answer.reason.failed:
-            yield note_html("Choose a file first.", status=True)
-            return
+    async def search(seen: Seen) -> AsyncIterator[str]:
         while not alike.ready.is_set():
             yield note_html(alike.waiting, status=True)
             await asyncio.sleep(0.5)
-        yield await asyncio.to_thread(result, last)
+        for answer in seen.answers:
+            yield await asyncio.to_thread(result, Part(answer.path, at=answer.part.at))
 
-    button.click(search, query, gallery, concurrency_limit=None, **QUIET)
+    button.click(search, seen, gallery, concurrency_limit=None, **QUIET)
     return gallery

@@ -96,3 +96,11 @@ class PageRule:
         if self.thresholds is None:
             del values["thresholds"]
         return dict(jsonable(values))
+
+
+def rule_at(predictor: Predictor, threshold: float | None) -> PageRule:
+    """The model's rule, or that of a threshold on the probability."""
+    if threshold is None:
+        return PageRule(predictor.rule, predictor.classes)
+    rule = predictor.rule.but(threshold=min(max(float(threshold), 0.0), 1.0))
+    return PageRule(rule, predictor.classes, of_model=False)

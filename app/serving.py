@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import threading
 from collections import deque
@@ -16,9 +15,9 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.about import Evidence, RuleEffect
 from app.feedback import Feedback
-from app.rules import PageRule, answers_events
+from app.rules import answers_events
+from app.settings import PageSettings
 from app.views import without_paths
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part
@@ -27,7 +26,6 @@ from datasets.kinds.base import KINDS, kind_of
 from learners.inference.predictions import refused_prediction
 from learners.model.hub import model_folder
 from learners.rule.reasons import Reason
-from learners.rule.rule import PROBABILITY
 
 if TYPE_CHECKING:
     from learners.inference.predictions import Prediction
@@ -40,51 +38,10 @@ log.addHandler(logging.NullHandler())
 PATIENCE = 0.02
 #: The C library that reads GWF ends the process at a damaged frame.
 NO_FRAMES = "GWF files are not opened on this page; convert it to HDF5"
+#: Seconds after which a request is given up.
+PATIENT = 120.0
 #: Seconds of a recording. Highly compressed, days of sound fit into one upload.
 LONGEST = 3600.0
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a page.
-
-    Attributes
-    ----------
-    megabytes : size of an uploaded file.
-    files : files in one table.
-    queue : requests that may wait for one model; further ones get the message that the page is busy.
-    batch : waiting requests that go through the network together.
-    seconds : time after which a request is given up.
-    keep : seconds that an uploaded file stays on disk.
-    arriving : requests that may be read at once: each holds one of the descriptors that a process has,
-        commonly 1 024.
-    patience : seconds that a request may take to arrive, besides what its length takes at
-        `app.server.SLOWEST`.
-    """
-
-    megabytes: int = 50
-    files: int = 64
-    queue: int = 32
-    batch: int = 8
-    seconds: float = 120.0
-    keep: float = 1800.0
-    arriving: int = 256
-    patience: float = 30.0
-
-    def __post_init__(self) -> None:
-        ranges = {
-            "max-mb": (self.megabytes, 2000),
-            "max-files": (self.files, 10_000),
-            "queue": (self.queue, 10_000),
-            "bs": (self.batch, 1024),
-        }
-        wrong = [
-            f"--{flag} {value}: expected 1 to {most}"
-            for flag, (value, most) in ranges.items()
-            if not 1 <= value <= most
-        ]
-        if wrong:
-            raise SecondhandError("; ".join(wrong))
 
 
 class Busy(SecondhandError):
@@ -99,7 +56,7 @@ class Busy(SecondhandError):
 class Served:
     """A model and the queue of its requests.
 
-    One thread predicts up to ``batch`` of them at a time, which is faster than several threads with
+    One thread predicts up to ``--bs`` of them at a time, which is faster than several threads with
     fewer each; later requests wait for the next batch.
 
     Parameters
@@ -114,11 +71,10 @@ class Served:
         name: str,
         predictor: Predictor,
         folder: Path | None = None,
-        *,
-        limits: Limits | None = None,
+        settings: PageSettings | None = None,
     ) -> None:
         self.name, self.predictor, self.folder = name, predictor, folder
-        self.limits = limits or Limits()
+        self.settings = settings or PageSettings()
         #: Number of classes of an answer that are shown; the predictor may list more, for another rule to decide on.
         self.top = predictor.top
         self.kind = predictor.kind
@@ -149,8 +105,8 @@ class Served:
         with self._ready:
             if self._closed:
                 raise SecondhandError("The page is closing.")
-            if not admitted and len(self._waiting) >= self.limits.queue:
-                raise Busy(self.limits.queue)
+            if not admitted and len(self._waiting) >= self.settings.queue:
+                raise Busy(self.settings.queue)
             self._waiting.append((part, future))
             self._ready.notify()
         return future
@@ -179,7 +135,7 @@ class Served:
                 self._ready.wait_for(partial(self._has, count), PATIENCE)
                 if self._closed:
                     return
-                count = min(self.limits.batch, len(self._waiting))
+                count = min(self.settings.bs, len(self._waiting))
                 batch = [self._waiting.popleft() for _ in range(count)]
             # Cancelled requests are left out.
             self._predict([(s, f) for s, f in batch if f.set_running_or_notify_cancel()])
@@ -189,7 +145,7 @@ class Served:
             return
         try:
             parts = [part for part, _ in batch]
-            predictions = list(self.predictor.predict(parts, bs=self.limits.batch))
+            predictions = list(self.predictor.predict(parts, bs=self.settings.bs))
         except Exception as error:
             if len(batch) > 1:  # one of them is at fault: the others are predicted
                 for single in batch:
@@ -202,10 +158,20 @@ class Served:
         for (_, future), prediction in zip(batch, predictions, strict=True):
             future.set_result(prediction)
 
+    @property
+    def run(self) -> Path | None:
+        """The run folder that the model lies in, as every run writes it."""
+        within = self.folder is not None and self.folder.name == "model"
+        return self.folder.parent if self.folder is not None and within else None
 
-def load(
-    folder: Path, *, limits: Limits | None = None, device: str = "auto", taken: Collection[str] = ()
-) -> Served:
+    @property
+    def report(self) -> Path | None:
+        """The report of that run; None without one."""
+        file = self.run and self.run / "report" / "index.html"
+        return file if file and file.is_file() else None
+
+
+def load(folder: Path, settings: PageSettings, taken: Collection[str] = ()) -> Served:
     """The model of a folder, with the name that the page shows.
 
     A model in ``runs/photos/model`` is called "photos", any other by its folder's name; one whose name is
@@ -221,36 +187,29 @@ def load(
     name = name_of(resolved)
     names = chain([name], (f"{name} {i}" for i in count(2)))
     unused = next(other for other in names if other not in taken)
-    predictor = Predictor(folder, top=5, device=device)
+    predictor = Predictor(folder, top=5, device=settings.device)
     if not KINDS[predictor.kind].opened:
         raise SecondhandError(
             f"{folder} is a model of embeddings, and the page takes files. Use python -m learners.predict"
         )
     if not predictor.rule.exclusive:
         predictor.top = len(predictor.classes)  # an answer shows any number of them
-    served = Served(unused, predictor, resolved, limits=limits)
+    served = Served(unused, predictor, resolved, settings)
     if not predictor.rule.by_best or answers_events(predictor):
         predictor.top = len(predictor.classes)  # another rule, or an event, depends on all of them
     return served
 
 
-def load_each(
-    folders: Sequence[str | Path], *, limits: Limits | None = None, device: str = "auto"
-) -> tuple[dict[str, Served], dict[str, SecondhandError]]:
-    """The models of these folders by their names, and the error of each folder that cannot be opened.
-
-    Parameters
-    ----------
-    folders : model folders, or ``hf:USER/NAME``.
-    """
+def load_each(settings: PageSettings) -> tuple[dict[str, Served], dict[str, SecondhandError]]:
+    """The models of the settings by their names, and the error of each folder that cannot be opened."""
     served: dict[str, Served] = {}
     failed: dict[str, SecondhandError] = {}
-    for named in folders:
+    for named in settings.models:
         log.info("Opening the model %s …", named)
         folder = Path(named)
         try:
             folder = model_folder(named).resolve()
-            model = load(folder, limits=limits, device=device, taken=served)
+            model = load(folder, settings, taken=served)
             served[model.name] = model
         except SecondhandError as error:
             failed[str(folder)] = error
@@ -263,56 +222,31 @@ def name_of(folder: Path) -> str:
 
 
 @dataclass
-class Traffic:
-    """Counts of a page's requests, and the host names that they may use.
-
-    Attributes
-    ----------
-    names : host names of the page, in small letters; a numeric address is always allowed.
-    arriving : requests whose bodies are being read.
-    disconnected : requests that never arrived completely: the client left, or was too slow.
-    """
-
-    names: set[str] = field(default_factory=set)
-    arriving: int = 0
-    disconnected: int = 0
-
-
-@dataclass
 class Site:
     """The models and folders of a page.
 
     Attributes
     ----------
     models : by their names on the page.
-    limits : limits of the page.
     uploads : folder of uploaded files; nothing outside it is opened.
+    settings : those of the page.
     feedback : where corrections are kept; None switches them off.
     failed : the error of each model folder that could not be opened.
-    evidence : predictions and items of each model's run.
     rendering : lets two heat maps or spectrograms be rendered at a time.
     """
 
     models: dict[str, Served]
     uploads: str
-    limits: Limits
+    settings: PageSettings = field(default_factory=PageSettings)
     feedback: Feedback | None = None
     failed: dict[str, SecondhandError] = field(default_factory=dict)
-    evidence: dict[str, Evidence] = field(default_factory=dict)
     rendering: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
 
     def __post_init__(self) -> None:
         self._adding = threading.Lock()
         self._written: dict[Path, int] = {}
-        for name, served in self.models.items():
-            self._read_evidence(name, served)
 
-    def _read_evidence(self, name: str, served: Served) -> None:
-        # Evidence is read of single-label models only.
-        folder = served.folder if served.predictor.rule.exclusive else None
-        self.evidence[name] = Evidence(folder, served.predictor.classes)
-
-    def add(self, folder: Path, device: str) -> None:
+    def add(self, folder: Path) -> None:
         """Add a model that was trained from the page; load it again if it has been written again since.
 
         Raises
@@ -328,17 +262,14 @@ class Site:
             self._written[folder] = written
             if known == written:
                 return
-            taken = self.models.keys() - {name}
             try:
-                served = load(folder, limits=self.limits, device=device, taken=taken)
+                served = load(folder, self.settings, taken=self.models.keys() - {name})
             except SecondhandError as error:
                 self.failed[str(folder)] = error
                 raise
             self.failed.pop(str(folder), None)
             old = self.models.get(name)
-            name = name or served.name
-            self._read_evidence(name, served)
-            self.models[name] = served
+            self.models[name or served.name] = served
             if old is not None:
                 old.close()
 
@@ -348,25 +279,6 @@ class Site:
             name_of(Path(folder)): without_paths(str(error), folder)
             for folder, error in self.failed.items()
         }
-
-    def rule(self, name: str, threshold: float | None) -> PageRule:
-        """The model's rule, or that of a threshold on the probability."""
-        predictor = self.models[name].predictor
-        if threshold is None:
-            return PageRule(predictor.rule, predictor.classes)
-        rule = predictor.rule.but(threshold=min(max(float(threshold), 0.0), 1.0))
-        return PageRule(rule, predictor.classes, of_model=False)
-
-    def rule_effect(self, name: str, rule: PageRule) -> RuleEffect | None:
-        """Coverage and accuracy of a rule on the model's calibration files."""
-        return self.evidence[name].rule_effect(None if rule.of_model else rule.rule)
-
-    def start(self, name: str) -> float:
-        """Position of the slider at which as many calibration files are answered as by the model's rule."""
-        rule = self.rule(name, None)
-        if rule.on == PROBABILITY:
-            return rule.threshold.value
-        return math.floor(1000 * self.evidence[name].matching_threshold()) / 1000  # a slider's step
 
     def choose(self, files: Sequence[str]) -> str:
         """The first model for the kind of these files, by the endings of their names.
@@ -415,12 +327,10 @@ class Site:
             Part(file, at=None if KINDS[served.kind].timeless else at), admitted=admitted
         )
         try:
-            prediction = await asyncio.wait_for(
-                asyncio.wrap_future(future), timeout=served.limits.seconds
-            )
+            prediction = await asyncio.wait_for(asyncio.wrap_future(future), timeout=PATIENT)
         except TimeoutError:
             raise SecondhandError(
-                f"The prediction took longer than {served.limits.seconds:g} s and was stopped. "
+                f"The prediction took longer than {PATIENT:g} s and was stopped. "
                 "Send a shorter file, or try again when the page is less busy."
             ) from None
         except SecondhandError as error:
@@ -435,16 +345,15 @@ class Site:
         ------
         SecondhandError : as `predict`, or too many files.
         """
-        limits = self.models[name].limits
-        if len(files) > limits.files:
+        if len(files) > (most := self.settings.max_files):
             raise SecondhandError(
-                f"{len(files)} files are more than the {limits.files} that this page takes at once. Send fewer."
+                f"{len(files)} files are more than the {most} that this page takes at once. Send fewer."
             )
         if len(files) == 1:
             return [await self.predict(name, files[0], at)]
-        if self.models[name].waiting >= limits.queue:
-            raise Busy(limits.queue)
-        at_once = asyncio.Semaphore(limits.batch)
+        if self.models[name].waiting >= self.settings.queue:
+            raise Busy(self.settings.queue)
+        at_once = asyncio.Semaphore(self.settings.bs)
 
         async def one(file: str) -> Prediction:
             async with at_once:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from logging.handlers import QueueHandler
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import gradio as gr
+import pandas as pd
 from markupsafe import Markup
 
-from app.panels import ticks
-from app.pool import QUIET, Labelling
+from app.about import report_html
+from app.pool import Labelling
 from app.serving import Site
 from app.training import CHOICES, Status, Training, shown_command
-from app.views import note_html
+from app.views import QUIET, note_html
 from datasets.core.errors import SecondhandError, counted
 from datasets.images.opening import open_picture
 from datasets.items.items import Items
@@ -26,6 +32,7 @@ from datasets.items.settings import DataSettings, SignalSettings
 from datasets.items.table import summary as left_out
 from datasets.kinds.base import KINDS
 from learners.cli.live import duration
+from learners.report import plots
 from learners.report.galleries import page_picture
 from learners.runs.status import RunStatus
 from learners.templates import render
@@ -100,39 +107,35 @@ def _examples(table: Items) -> dict[str, str]:
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
     """The warnings that this thread logs about the data."""
-    messages: list[str] = []
-    thread = threading.get_ident()
-
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.thread == thread:
-                messages.append(record.getMessage())
-
-    logger, keep = logging.getLogger("datasets"), Keep(logging.WARNING)
+    messages, heard, thread = list[str](), SimpleQueue[logging.LogRecord](), threading.get_ident()
+    keep = QueueHandler(heard)
+    keep.setLevel(logging.WARNING)
+    keep.addFilter(lambda record: record.thread == thread)
+    logger = logging.getLogger("datasets")
     logger.addHandler(keep)
     try:
         yield messages
     finally:
         logger.removeHandler(keep)
+        messages += [heard.get().getMessage() for _ in range(heard.qsize())]
 
 
 def status_html(status: Status) -> Markup:
-    """The last training: its step, the accuracy of the first look, the losses, and how it ended."""
-    run = status.run or RunStatus("Starting", 0, "")
-    heads = [row for row in status.history if row["phase"] == "frozen"]
-    epochs = [row for row in status.history if row["phase"] == "unfrozen"]
-    points = {
-        name: [*enumerate((float(row[name]) for row in epochs if row[name]), 1)]
-        for name in ("train_loss", "valid_loss")
-    }
-    before = [(0, float(row["valid_loss"])) for row in heads[-1:]]
-    points["valid_loss"] = [*before, *points["valid_loss"]]
-    highest = max((loss for line in points.values() for _, loss in line), default=0.0) or 1.0
+    """The last training: its step, the accuracy of the first look, its curves, and how it ended."""
+    run, rows = status.run or RunStatus("Starting", 0, ""), status.epochs
+    heads = [row for row in rows if row["phase"] == "frozen"]
     return render(
-        "app", "training.html", status=status, run=run, points=points, highest=highest,
-        first=heads[-1] if heads else {}, last=max(run.epochs or 1, len(epochs)), y_ticks=ticks(0.0, highest, 4),
+        "app", "training.html", status=status, run=run, rows=rows, first=heads[-1] if heads else {},
+        curves=_curves(status.history) if len(rows) > len(heads) else (),
         left=None if run.seconds_left is None else duration(max(run.seconds_left, 1.0)),
+        report="" if status.report is None else report_html(status.report),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def _curves(history: str) -> list[Markup]:
+    """The plots of the report, which are drawn once for each epoch, not at each look."""
+    return plots.curves(pd.read_csv(io.StringIO(history)))
 
 
 def add_trained(site: Site, training: Training) -> Status:
@@ -140,41 +143,35 @@ def add_trained(site: Site, training: Training) -> Status:
     status = training.status()
     if status.model is not None:
         try:
-            site.add(status.model, training.device)
+            site.add(status.model)
         except (SecondhandError, OSError) as error:
             log.warning("%s", error)
     return status
 
 
 class Lessons(NamedTuple):
-    """What visitors have corrected and labelled for one model. ``tables`` : the files with it."""
+    """What visitors have corrected and labelled for one model: how much in words, and the ``tables`` with it."""
 
     model: str = ""
-    corrections: int = 0
-    labels: int = 0
+    words: str = ""
     tables: tuple[Path, ...] = ()
-
-    @property
-    def words(self) -> str:
-        """Such as "12 corrections and 1 label"."""
-        counts = {"correction": self.corrections, "label": self.labels}
-        return " and ".join(counted(n, name) for name, n in counts.items() if n)
 
 
 def lessons(site: Site, labelling: Labelling | None) -> Lessons:
-    """The corrections and labels to train with; none if they are of several models."""
-    corrected = site.feedback.counts() if site.feedback is not None else {}
-    labels = 0 if labelling is None else labelling.count_labels()
-    names = {*corrected, *([labelling.model_name] if labelling is not None and labels else [])}
-    if len(names) != 1:
+    """The corrections and labels to train with; none if they are of several models, or of one without a folder."""
+    sources = []
+    if site.feedback is not None:
+        sources.append(("correction", site.feedback.table, site.feedback.counts()))
+    if labelling is not None:
+        labels = Counter({labelling.model_name: labelling.count_labels()})
+        sources.append(("label", labelling.table.file, +labels))
+    found = [source for source in sources if source[2]]
+    names = {name for _, _, counts in found for name in counts}
+    served = site.models.get(next(iter(names), ""))
+    if len(names) != 1 or served is None or served.folder is None:
         return Lessons()
-    (name,) = names
-    served = site.models.get(name)
-    if served is None or served.folder is None:
-        return Lessons()
-    tables = [site.feedback.table] if site.feedback is not None and corrected else []
-    tables += [labelling.table.file] if labelling is not None and labels else []
-    return Lessons(name, sum(corrected.values()), labels, tuple(t.absolute() for t in tables))
+    words = " and ".join(counted(counts.total(), what) for what, _, counts in found)
+    return Lessons(served.name, words, tuple(table.absolute() for _, table, _ in found))
 
 
 def train_tab(site: Site, labelling: Labelling | None, training: Training) -> None:

@@ -58,7 +58,7 @@ class Status:
     folder : its run folder. command : that started it.
     run : what the run tells of itself; None until it does.
     error : why it ended, if nobody stopped it.
-    history : rows of ``history.csv``.
+    history : text of ``history.csv``.
     model : the model folder, once the process has ended and there is one.
     """
 
@@ -67,12 +67,23 @@ class Status:
     command: str = ""
     run: RunStatus | None = None
     error: str = ""
-    history: tuple[dict[str, str], ...] = ()
+    history: str = ""
     model: Path | None = None
 
     @property
     def runs(self) -> bool:
         return self.state in ("running", "stopping")
+
+    @property
+    def epochs(self) -> list[dict[str, str]]:
+        """The rows of the history."""
+        return [*csv.DictReader(self.history.splitlines())]
+
+    @property
+    def report(self) -> Path | None:
+        """The report of a training that is finished."""
+        file = self.folder / "report" / "index.html"
+        return file if self.state == "finished" and file.is_file() else None
 
 
 @dataclass
@@ -197,7 +208,7 @@ class Training:
             "folder": folder,
             "command": shown_command(started.words),
             "run": _read(RunStatus, folder / STATUS),
-            "history": tuple(csv.DictReader(_text(folder / "history.csv").splitlines())),
+            "history": _text(folder / "history.csv"),
         }
         model = folder / "model"
         if runs:

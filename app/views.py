@@ -7,39 +7,54 @@ import io
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from app.about import RuleEffect
-from app.rules import PageRule
-from datasets.core.cells import csv_bytes, write_rows
+from datasets.core.cells import csv_bytes
 from datasets.core.errors import counted
 from datasets.items.labels import parse_names
 from learners.events.merging import Events
 from learners.files.jsonable import jsonable
-from learners.inference.predictions import FIELDS, cell
+from learners.outputs.csv import write_csv
+from learners.predictions.rows import RowSettings
 from learners.rule.reasons import Why
 from learners.rule.rule import PROBABILITY
 from learners.templates import percent, render
 
 if TYPE_CHECKING:
-    from learners.inference.predictions import FIELDS, Prediction
+    from app.rules import PageRule
+    from learners.inference.predictions import Prediction
     from learners.rule.calibrators import Temperature
 
 UNKNOWN = "unknown"
 
 
-@dataclass
-class Query:
-    """The file, the GPS time and the prediction that one visitor had last."""
+#: Options of events without an API endpoint and without a progress display.
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
-    file: str = ""
-    at: float | None = None
-    answer: Prediction | None = None
+
+@dataclass(frozen=True)
+class Seen:
+    """What one visitor was answered last: all that is shown follows from it and from a rule.
+
+    Attributes
+    ----------
+    answers : under the model's own rule.
+    labels : given by the visitor, by the number of the answer.
+    error : why there are no answers.
+    """
+
+    answers: tuple[Prediction, ...] = ()
+    labels: Mapping[int, str] = field(default_factory=dict)
+    error: str = ""
+
+    def corrected(self, number: int, label: str) -> Seen:
+        """The same with a label for an answer."""
+        return replace(self, labels={**self.labels, number: label})
 
 
 def span(window: Any) -> str:
@@ -179,14 +194,6 @@ def rule_words(rule: PageRule) -> str:
     return f"The model's rule: {condition}{aim}.{missed}"
 
 
-def rule_effect_html(rule_effect: RuleEffect | None, rule: PageRule) -> Markup:
-    """The rule, and its coverage and accuracy on the calibration files."""
-    return render(
-        "app", "rule_effect.html", words=rule_words(rule), rule_effect=rule_effect,
-        multi_label=rule.thresholds is not None,
-    )  # fmt: skip
-
-
 def table_html(
     answers: Sequence[Prediction],
     rule: PageRule,
@@ -225,17 +232,17 @@ def answers_csv(
 
     ``corrected`` labels replace the predicted ones, so ``learners.finetune --data`` can read the table.
     """
-    out = io.StringIO()
-    hidden = {"windows", "known", "box", "detection"}
+    hidden = {"known", "box", "detection"}
     hidden |= set() if any(a.branch for a in answers) else {"branch"}
     hidden |= {"offset"} if all(a.offset != a.offset for a in answers) else set()
-    fields = [name for name in FIELDS if name not in hidden]
-    rows: list[list[object]] = [[*fields]]
-    for number, answer in enumerate(answers):
-        label = corrected.get(number, answer.label)
-        row = answer.record() | {"path": Path(answer.path).name, "label": label}
-        rows.append([cell(row[name], name) for name in fields])
-    write_rows(out, rows)
+    rows = [
+        a._replace(
+            part=a.part._replace(path=Path(a.path).name), label=corrected.get(number, a.label)
+        )
+        for number, a in enumerate(answers)
+    ]
+    out = io.StringIO()
+    write_csv(rows, RowSettings(hidden=[*hidden]), out)
     return out.getvalue()
 
 
@@ -268,3 +275,9 @@ def without_paths(message: str, path: str) -> str:
     for form in {path, str(Path(path).resolve())}:
         message = message.replace(f"{form}: ", "").replace(form, name)
     return message.replace(str(Path(path).parent), "")
+
+
+def name_here(path: Path) -> str:
+    """Name of a path for visitors: from the current folder if it is inside, else only its last part."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else f"…/{path.name}"

@@ -7,7 +7,8 @@
 `--cluster local` starts Dask's `LocalCluster` on this machine. Its processes listen on loopback only and
 require the TLS certificate of this run.
 
-- All machines need the same version of this program, and the files under the same paths.
+- All machines need the same version of this program, and the files under the same paths. Files that have an address
+  are read by the workers themselves, with the credentials of their own environment.
 - A chunk is a pure task, named by its content. If its worker dies, another worker repeats it, and each item has
   one result. If more workers die over a chunk than the scheduler allows
   (`distributed.scheduler.allowed-failures`, 3; 1 for a local cluster), its items are tried one at a time, with
@@ -36,11 +37,13 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from itertools import filterfalse
 from os.path import exists
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from datasets import RENDERER_VERSION
+from datasets.core.address import is_address, work_for
 from datasets.core.errors import SecondhandError
 from datasets.core.processes import cores
 from datasets.core.program import extra
@@ -72,12 +75,13 @@ def run_chunk(payload: bytes) -> Report:
     from threadpoolctl import threadpool_limits
 
     worker = f"{get_worker().address} on {socket.gethostname()}"
-    version, task, chunk, paths, marker = pickle.loads(payload)
+    version, task, chunk, paths, marker, run = pickle.loads(payload)
     if version != RENDERER_VERSION:
         return Report([], worker, "has another version of this program. Install the same one")
     if marker is not None and not marker.exists():
         wrong = f"does not see the folder {marker.parent}. Name a folder that all machines share (--cache-dir)"
         return Report([], worker, wrong)
+    work_for(run)
     for path in paths:
         # Checked first, because the work would store the failure in the shared cache.
         if not exists(path):
@@ -88,6 +92,13 @@ def run_chunk(payload: bytes) -> Report:
             return Report(task(chunk), worker)
     except SecondhandError as error:
         return Report([], worker, f"reports: {error}")
+
+
+def sent(name: str) -> Path:
+    """Where a worker has a file that `Cluster.send` has sent."""
+    from distributed import get_worker
+
+    return Path(get_worker().local_directory, name)
 
 
 @contextlib.contextmanager
@@ -115,7 +126,11 @@ class Cluster:
 
     def __init__(self, client: Any, address: str, patience: float = PATIENCE) -> None:
         self._client, self._patience, self.address = client, patience, address
-        self._counted, self._threads = 0.0, 0
+        self._counted, self._threads, self._run = 0.0, 0, uuid.uuid4().hex
+
+    def send(self, file: Path) -> None:
+        """Give each worker a file, also those that begin later; see `sent`."""
+        self._client.upload_file(str(file), load=False)
 
     def map_chunks(
         self,
@@ -146,9 +161,10 @@ class Cluster:
 
             def send(chunk: list[T], number: int | str) -> Any:
                 # Files that this process does not see need not be visible to the worker.
-                paths = [path for path in map(path_of, chunk) if exists(path)] if path_of else []
+                names = filterfalse(is_address, map(path_of, chunk) if path_of else ())
+                paths = [path for path in names if exists(path)]
                 # Pickled here, so that Dask does not search it for graphs, and to make the key from it.
-                payload = pickle.dumps((RENDERER_VERSION, task, chunk, paths, marker))
+                payload = pickle.dumps((RENDERER_VERSION, task, chunk, paths, marker, self._run))
                 key = f"secondhand-{number}-{hashlib.sha256(payload).hexdigest()}"
                 return self._client.submit(run_chunk, payload, key=key)
 

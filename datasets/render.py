@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from datasets.core.address import as_path, is_folder, member, without_secrets
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.options import Checked, option, positional
@@ -100,7 +101,7 @@ def render(
                 f"--axes draws strain, not {name}. Leave it out, or name strain files alone"
             )
     names = _names([path for paths in listed.values() for path in paths])
-    target = Path(out)
+    target = as_path(out)
     if target.exists() and not target.is_dir():
         raise SecondhandError(f"--out {out}: is a file. Name a folder")
     target.mkdir(parents=True, exist_ok=True)
@@ -170,7 +171,8 @@ def _by_kind(
     rejected: list[Rejected] = []
     drawn = drawn_kinds()
     for name in files:
-        if os.path.isdir(name):
+        name = without_secrets(str(name))
+        if is_folder(name):
             inside, bad = files_below(name)
             rejected += bad
             inside = [path for path in inside if kind_of(path) in drawn]
@@ -178,7 +180,7 @@ def _by_kind(
                 raise SecondhandError(f"{name}: no sound or strain files in this folder")
             paths += inside
         else:
-            paths.append(os.fspath(name))
+            paths.append(name)
     if not paths:
         raise SecondhandError("no files. Name sound or strain files, or folders of them")
     listed: dict[str, list[str]] = {}
@@ -194,7 +196,7 @@ def _by_kind(
 
 def _names(paths: list[str]) -> dict[str, Path]:
     """Unique name for the picture of each file, relative to the files' common folder."""
-    full = [os.path.abspath(path) for path in paths]
+    full = [os.path.abspath(member(path)) for path in paths]
     base = os.path.commonpath(map(os.path.dirname, full)) if paths else ""
     names: dict[str, Path] = {}
     used: set[Path] = set()

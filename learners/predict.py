@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.out is None:
         console.require_output()
     from learners.calls.base import find_call
+    from learners.files.published import published
     from learners.inference.cluster import OnCluster
     from learners.inference.machines import Machines
     from learners.inference.predictor import Predictor
@@ -63,10 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     options["top"] = sys.maxsize if call.lists_all and call.top > 0 else call.top
     machines = (OnCluster if settings.cluster else Machines)(settings, options, call.on_one_machine)
     predictor = Predictor(bundle, device=machines.device, **options)
-    command = console.as_typed("learners.predict", argv)
-    status = call.run(predictor, machines, Provenance.record(predictor, settings.model, command))
-    if settings.out is not None:
-        log.info("Written: %s", settings.out)
+    command, out = console.as_typed("learners.predict", argv), settings.out
+    provenance = Provenance.record(predictor, settings.model, command)
+    with published(out, overwrite=settings.overwrite) as settings.out:
+        status = call.run(predictor, machines, provenance)
+    if out is not None:
+        log.info("Written: %s", out)
     return status
 
 

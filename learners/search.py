@@ -11,7 +11,6 @@ examples:
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections import Counter
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from datasets.core.address import absolute
 from datasets.core.errors import SecondhandError
 from datasets.core.options import option, positional
 from datasets.core.part import Part
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
 
     # Files of this call keep the names that the user wrote; other files of the embeddings have absolute paths.
-    names = {os.path.abspath(file): file for file in files}
+    names = {absolute(file): file for file in files}
     matches = [
         match._replace(part=match.part._replace(path=names.get(match.part.path, match.part.path)))
         for match in matches

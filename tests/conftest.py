@@ -13,6 +13,7 @@ import pytest
 
 from learners.acceleration import let_waiting_threads_sleep
 from learners.machine import disable_telemetry
+from tests.buckets import Bucket, serve
 
 let_waiting_threads_sleep()  # before torch and NumPy are loaded
 disable_telemetry()
@@ -124,3 +125,22 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECONDHAND_CACHE", str(tmp_path_factory.getbasetemp() / "secondhand-cache"))
         yield
+
+
+@pytest.fixture(scope="session")
+def served_bucket() -> Iterator[Bucket]:
+    with serve() as bucket:
+        yield bucket
+
+
+@pytest.fixture
+def bucket(served_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bucket:
+    """A bucket as a new run meets it, with a cache of the test's own."""
+    for name, value in {
+        **served_bucket.environment,
+        "SECONDHAND_CACHE": str(tmp_path / "cache"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    served_bucket.proxy.counts.clear()
+    served_bucket.proxy.every = 0
+    return served_bucket

@@ -96,9 +96,11 @@ def world(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Iterator[
 @pytest.fixture(scope="module")
 def page(world: Path) -> Iterator[str]:
     from app.server import serve
-    from app.serving import Limits, load_each
+    from app.serving import load_each
+    from app.settings import PageSettings
 
-    with serve(load_each(["runs/photos/model"], limits=Limits(), device="cpu")[0]) as url:
+    settings = PageSettings(models=["runs/photos/model"], device="cpu", port=0)
+    with serve(load_each(settings)[0], settings) as url:
         yield url.rstrip("/")
 
 

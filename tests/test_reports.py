@@ -32,8 +32,9 @@ from pathlib import Path
 import httpx
 from app.server import serve
 from app.serving import load_each
+from app.settings import PageSettings
 model, picture = map(Path, sys.argv[1:])
-with serve(load_each([model])[0]) as url:
+with serve(load_each(PageSettings(models=[str(model)]))[0]) as url:
     answer = httpx.post(url + "predict", files={{"file": ("a.jpg", picture.read_bytes())}}, timeout=60)
     assert answer.status_code == 200, answer.text
     assert "onnxruntime" in sys.modules

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from datasets.audio.lengths import Stated, stated_length
 from datasets.audio.m4a import Mp4Sound, is_mp4
+from datasets.core.address import local
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, OutsideFile, SecondhandError, counted
 from datasets.kinds.base import find_kind
 
@@ -240,9 +241,10 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[Any, AudioInfo]]:
     try:
         with ExitStack() as stack:
             try:
-                if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait
+                here = local(path)
+                if not stat.S_ISREG(os.stat(here).st_mode):  # opening a pipe would wait
                     raise BadFile(path, "not a file, but a folder, a pipe or a device")
-                stream = stack.enter_context(open(path, "rb"))
+                stream = stack.enter_context(open(here, "rb"))
                 size, head = _checked_head(path, stream)
                 stated = stated_length(stream, size)
             except OSError as error:
@@ -250,10 +252,10 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[Any, AudioInfo]]:
             if is_mp4(head):
                 file: Any = stack.enter_context(Mp4Sound(path))
             elif stated.patches:
-                patched = stack.enter_context(_Patched(path, stated.patches))
+                patched = stack.enter_context(_Patched(here, stated.patches))
                 file = stack.enter_context(soundfile.SoundFile(patched))
             else:
-                file = stack.enter_context(soundfile.SoundFile(os.fsencode(path)))
+                file = stack.enter_context(soundfile.SoundFile(os.fsencode(here)))
             yield file, _checked_info(file, path, size, stated)
     except soundfile.LibsndfileError as error:
         if (kind := find_kind(path)) is not None and not kind.recordings:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets.core.address import local
 from datasets.core.errors import BadFile
 
 _CODECS = ("aac", "alac")
@@ -50,7 +51,7 @@ class Mp4Sound:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         self._container: Any = None
-        self._file = open(path, "rb")  # noqa: SIM115 it is closed by __exit__
+        self._file = open(local(path), "rb")  # noqa: SIM115 it is closed by __exit__
         try:
             if _is_cut(self._file):
                 raise BadFile(

@@ -12,9 +12,9 @@ import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
 from datasets.audio.riff import chunks
+from datasets.core.address import as_path, local
 from datasets.core.recorded import Recorded, iso_time, valid_expansion, valid_place
 
 _LONGEST = 1 << 20  # bytes of a chunk that are read; WAMD may hold voice notes
@@ -33,7 +33,7 @@ def recorder_notes(path: str | os.PathLike[str]) -> list[Recorded]:
     Empty for other and for unreadable files. Damaged chunks are ignored.
     """
     found: dict[bytes, Recorded] = {}
-    with suppress(OSError, OverflowError), open(path, "rb") as stream:
+    with suppress(OSError, OverflowError), open(local(path), "rb") as stream:
         for name, length in chunks(stream):
             if name in _READERS:
                 content = stream.read(min(length, _LONGEST))
@@ -51,7 +51,7 @@ def find_expansion(path: str | os.PathLike[str], notes: Iterable[Recorded]) -> f
     """`time_expansion` by notes that have been read."""
     if stated := next(filter(None, (note.expansion for note in notes)), None):
         return stated
-    named = _TE.search(Path(path).stem)
+    named = _TE.search(as_path(path).stem)
     return float(named[1]) if named else 1.0
 
 

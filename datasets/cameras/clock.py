@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from datasets.cameras.clock_change import Change, ClockChanges, change_at
 from datasets.cameras.deployments import SAME_CLOCK, Deployment, Deployments
+from datasets.core.address import split
 from datasets.core.part import Part
 from datasets.core.recorded import Recorded
 from datasets.core.scanning import absolute_path, below
@@ -138,7 +139,7 @@ class Clock:
             found: Iterable[Recorded | None] = [self.checked[path].recorded]
         else:
             found = inside(path) if inside else ()
-        sources = [*filter(None, [*found, _in_name(os.path.basename(path))])]
+        sources = [*filter(None, [*found, _in_name(split(path)[1])])]
         deployment = self.deployment(path)
         time = self._time(path, sources, deployment)
         if self.deployments is not None and deployment is None:
@@ -158,10 +159,10 @@ class Clock:
         if taken; "" if folders are none."""
         if self._folders is None:
             return ""
-        folder = os.path.dirname(path)
+        folder = split(path)[0]
         if folder not in self._named:
             inside = os.path.dirname(below(path, self._folders)).replace(os.sep, "/")
-            name = inside or os.path.basename(os.path.dirname(absolute_path(path)))
+            name = inside or split(split(absolute_path(path))[0])[1]
             taken = {*self._named.values(), *(self.deployments.rows if self.deployments else ())}
             names = (name if n == 1 else f"{name} {n}" for n in count(1))
             self._named[folder] = next(free for free in names if free not in taken)

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timezone, tzinfo
 from enum import StrEnum
 
 from datasets.cameras.deployments import Deployment
+from datasets.core.address import split
 
 #: Digits at the end of a name, by which a camera numbers its files, and what is before them.
 _NUMBERED = re.compile(r"(.*?)(\d+)")
@@ -71,7 +72,7 @@ class ClockChanges:
 
 def _series(path: str, time: datetime) -> tuple[tuple[str, str, date], int]:
     """The series of numbered files on one day that a file belongs to, and its number; -1 without one."""
-    folder, name = os.path.split(path)
+    folder, name = split(path)
     numbered = _NUMBERED.fullmatch(os.path.splitext(name)[0])
     prefix, number = numbered.groups() if numbered else (name, -1)
     return (folder, prefix, time.date()), int(number)

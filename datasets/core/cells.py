@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from datasets.core.address import is_address, without_secrets
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.scanning import absolute_path, in_any_form
 
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 _MAX_COLUMNS = 1000
 #: Suffixes of the table files that can be read.
-ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
+ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".xls", ".ods")
 #: What Camtrap DP calls missing: programs write these for an empty cell.
 MISSING = ("", "NA", "NaN", "nan")
 #: Shortest valid span in seconds; a shorter one is probably an accidental click.
@@ -137,7 +138,8 @@ def read_dicts(lines: Iterable[str], **options: Any) -> tuple[list[str], Iterato
 
 
 def read_cells(path: Path) -> pd.DataFrame:
-    """Read a CSV, TSV or Parquet file, or the arrays of an NPZ file, with all cells as text; empty cells are "".
+    """Read a CSV, TSV or Parquet file, the first sheet of a spreadsheet, or the arrays of an NPZ file, with all cells
+    as text; empty cells are "".
 
     Columns of lists or bytes, and arrays that are no columns, are left out.
 
@@ -154,6 +156,8 @@ def read_cells(path: Path) -> pd.DataFrame:
             # pandas reads integers with a missing value as floats: label 3 would become 3.0.
             frame = _plain_columns(path).convert_dtypes()
             return frame.astype(object).where(frame.notna(), "").astype(str)
+        if suffix in (".xlsx", ".xls", ".ods"):
+            return _read_sheet(path)
         if suffix == ".npz":
             return _read_arrays(path)
     except BadFile:
@@ -162,7 +166,7 @@ def read_cells(path: Path) -> pd.DataFrame:
         raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
     raise SecondhandError(
         f"{path}: neither a folder nor a table. Name the folder that holds the class folders, or a table, whose name ends "
-        f"in {', '.join(ENDINGS)}. Save other formats, such as Excel's or JSON lines, as CSV with the columns path,label"
+        f"in {', '.join(ENDINGS)}. Save other formats, such as JSON lines, as CSV with the columns path,label"
     )
 
 
@@ -171,14 +175,28 @@ def _plain_columns(path: Path) -> pd.DataFrame:
     from pyarrow import types
     from pyarrow.parquet import ParquetFile
 
+    def is_binary(of: Any) -> bool:
+        return any(
+            is_of(of)
+            for is_of in (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
+        )
+
     with ParquetFile(path) as file:
         names = [
             field.name
             for field in file.schema_arrow
-            if not (types.is_nested(field.type) or types.is_fixed_size_binary(field.type))
+            if not (types.is_nested(field.type) or is_binary(field.type))
         ]
         # The index that pandas may have stored is a column like any other.
         return file.read(columns=names).to_pandas(ignore_metadata=True)
+
+
+def _read_sheet(path: Path) -> pd.DataFrame:
+    """The first sheet of a spreadsheet; its dates are ISO 8601. Empty rows keep their numbers."""
+    import pandas as pd
+
+    frame = pd.read_excel(path, engine="calamine", dtype=str, na_filter=False)
+    return frame.rename(columns=str).map(lambda cell: unguard(str(cell)))
 
 
 def _read_arrays(path: Path) -> pd.DataFrame:
@@ -369,6 +387,12 @@ def file_named(base: Path, cell: str) -> str:
     (`in_any_form`), and the cell an address that begins with ``file://``.
     """
     plain = cell.strip()
+    if is_address(plain):
+        return without_secrets(plain)
+    if is_address(base) and not plain.startswith(
+        ("/", "~")
+    ):  # to look for each would take a request
+        return str(base / plain.replace("\\", "/"))
     if plain.lower().startswith("file://"):
         cell = plain = url2pathname(urlsplit(plain).path)
     for name in (cell, plain, plain.replace("\\", "/")):

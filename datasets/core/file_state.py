@@ -6,10 +6,12 @@ import hashlib
 import os
 import stat
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
+from datasets.core.address import is_address, state
 from datasets.core.checked import read_file
 from datasets.core.errors import BadFile
 
@@ -46,7 +48,12 @@ class QuickState(NamedTuple):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
-        """Current state of a file; raises BadFile if it cannot be accessed."""
+        """Current state of a file; raises BadFile if it cannot be accessed.
+
+        An address has neither times nor inode, but a number that changes with the content.
+        """
+        if is_address(path):
+            return cls(*state(str(path)))
         try:
             return cls.from_status(os.stat(path))
         except OSError as error:
@@ -79,6 +86,11 @@ class FileState(NamedTuple):
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self | None:
         """Current state of a file; None if it cannot be read."""
+        if is_address(path):
+            with suppress(BadFile):
+                quick = QuickState.read(path)
+                return cls(*quick, f"{quick.inode:x}")
+            return None
         try:
             if not stat.S_ISREG(os.stat(path).st_mode):  # to open a pipe would wait for its writer
                 return None
@@ -108,9 +120,9 @@ def is_same(before: FileState | None, path: str | os.PathLike[str]) -> bool:
     """
     if before is not None:
         try:
-            if QuickState.from_status(os.stat(path)) == before[:4]:
+            if QuickState.read(path) == before[:4]:
                 return True
-        except (OSError, ValueError):
+        except (BadFile, ValueError):
             return False
     now = FileState.read(path)
     if before is None or now is None:

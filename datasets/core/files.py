@@ -18,14 +18,19 @@ from pathlib import Path
 from stat import S_IMODE
 
 
-def write_beside(
-    file: Path, content: bytes, *, place: Path | None = None, durable: bool = True
-) -> None:
-    """Write bytes to a file atomically. Several processes may write the same file.
+def write_beside(file: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write bytes to a file atomically, as `path_beside`. Several processes may write the same file."""
+    with path_beside(file, file.parent, durable=durable) as beside:
+        beside.write_bytes(content)
+
+
+@contextmanager
+def path_beside(file: Path, place: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Yield a temporary path that is renamed to ``file`` if the block succeeds.
 
     Parameters
     ----------
-    place : folder of the temporary file, on the same disk; default: the folder of ``file``.
+    place : folder of the temporary file, on the same disk.
     durable : flush the content to disk before renaming, in case of a power failure. This takes
         milliseconds; pass False for files that can be recomputed.
 
@@ -33,10 +38,10 @@ def write_beside(
     ------
     OSError : the file cannot be written; the error names ``file``.
     """
-    beside = (place or file.parent) / f".{file.name}.{uuid.uuid4().hex[:8]}.part"
+    beside = place / f".{file.name}.{uuid.uuid4().hex[:8]}.part"
     try:
         with _naming_errors(file):
-            beside.write_bytes(content)
+            yield beside
             _move_into_place(beside, file, durable)
     finally:
         with suppress(OSError):
@@ -51,7 +56,7 @@ def file_beside(file: Path, *, durable: bool = True) -> Iterator[Path]:
 
     Parameters
     ----------
-    durable : as for `write_beside`.
+    durable : as for `path_beside`.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with (

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from datasets.core.address import as_path, hidden, without_secrets
 from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.options import Checked, as_yaml, check_names, default_of, flag, read_settings
 from datasets.core.program import installed_commands
@@ -62,6 +63,8 @@ def converted(hint: Any, value: Any) -> Any:
     for kind in members(hint):
         try:
             return _converted(kind, value)
+        except SecondhandError:  # two addresses that look alike
+            raise
         except ValueError:
             pass
     words = [
@@ -78,8 +81,10 @@ def _converted(kind: Any, value: Any) -> Any:
         raise ValueError
     if kind == tuple[int, int] and isinstance(value, str):
         value = value.strip("[]").split(",")
-    if kind in (int, float, str, Path) and isinstance(value, str):
+    if kind in (int, float) and isinstance(value, str):
         return kind(value)
+    if kind in (str, Path) and isinstance(value, str):
+        return without_secrets(value) if kind is str else as_path(value)
     if type(value) not in _TYPES[kind][2]:
         raise ValueError
     if kind == list[str]:
@@ -197,7 +202,7 @@ class Parser(argparse.ArgumentParser):
         try:
             return self.read(argv)
         except WrongCall as error:
-            self.exit(2, f"error: {error}\n({self.prog} --help)\n")
+            self.exit(2, f"error: {hidden(str(error))}\n({self.prog} --help)\n")
 
     def read(self, argv: Sequence[str] | None = None) -> dict[str, Any]:
         """`chosen`, which raises WrongCall instead of ending the program."""

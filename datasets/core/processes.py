@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from datasets.core import progress
+from datasets.core.address import read_ahead
 from datasets.core.errors import BadFile, Rejected
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ def in_parallel(
 def check_files(look: Callable[[str], R], paths: Sequence[str]) -> list[R | Rejected]:
     """Call ``look`` for each file; return the results in order, with a Rejected for each BadFile."""
     results: list[R | Rejected] = []
-    for path in paths:
+    for path in read_ahead(paths, str):
         try:
             results.append(look(path))
         except BadFile as error:

@@ -7,12 +7,16 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
+from datasets.core.address import as_path, is_address, listing
 from datasets.core.errors import Rejected, one_line
 
 #: The file that describes a data package, such as Camtrap DP.
 PACKAGE = "datapackage.json"
+#: Files that show what a folder holds: a million others are not listed to find one.
+SHOWN = 100
 #: Why a folder is not looked into.
 LINK_LOOP, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
 #: Why a file is not read whose name tables cannot hold.
@@ -35,6 +39,10 @@ def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str
     are added to ``left_out``.
     """
 
+    if is_address(root):
+        yield from _walk_address(str(root), left_out)
+        return
+
     def unlisted(error: OSError) -> None:
         left_out.append(Rejected(str(error.filename), UNLISTED))
 
@@ -51,9 +59,24 @@ def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str
         )
 
 
+def _walk_address(root: str, left_out: list[Rejected]) -> Iterator[str]:
+    """`walk`, for a folder that has an address."""
+    folders = []
+    for entry in listing(root):
+        is_users = is_user_file(as_path(entry.address))
+        if entry.state is None and is_users:
+            folders.append(entry.address)
+        elif entry.state is None:
+            left_out.append(Rejected(entry.address, SYSTEM))
+        elif is_users:
+            yield entry.address
+    for folder in folders:
+        yield from _walk_address(folder, left_out)
+
+
 def is_link_loop(folder: str | os.PathLike[str]) -> bool:
     """Whether a folder is a link to one of its parents; following it would never end."""
-    if not os.path.islink(folder):
+    if is_address(folder) or not os.path.islink(folder):
         return False
     above = {os.path.realpath(parent) for parent in Path(folder).absolute().parents}
     return os.path.realpath(folder) in above
@@ -71,6 +94,13 @@ def files_below(root: str | os.PathLike[str]) -> tuple[list[str], list[Rejected]
     return files, bad
 
 
+def shown_by(root: str | os.PathLike[str], *endings: str) -> str:
+    """The first file with one of these endings among the first `SHOWN` in a folder and below, which show what it holds;
+    "" if there is none."""
+    first = islice(walk(root, []), SHOWN)
+    return next((file for file in first if file.lower().endswith(endings)), "")
+
+
 def in_unicode(text: str) -> str:
     """The text with ``?`` for each byte that is not UTF-8, which tables cannot hold."""
     return text.encode("utf-8", "replace").decode()
@@ -78,8 +108,8 @@ def in_unicode(text: str) -> str:
 
 def below(path: str, names: Sequence[str]) -> str:
     """Path of a file relative to the folder among ``names`` that contains it, the innermost; else its name."""
-    file = Path(path)
-    for folder in sorted(map(Path, names), key=lambda name: -len(name.parts)):
+    file = as_path(path)
+    for folder in sorted(map(as_path, names), key=lambda name: -len(name.parts)):
         if folder in file.parents and ".." not in (inside := file.relative_to(folder)).parts:
             return str(inside)
     return file.name
@@ -99,7 +129,7 @@ def skipped_line(skipped: Counter[str]) -> str:
 
 def absolute_path(path: str | os.PathLike[str]) -> str:
     """Absolute path. ``..`` is kept, because after a link it is not the parent folder of the text."""
-    return str(Path.cwd() / path)
+    return str(path) if is_address(path) else str(Path.cwd() / path)
 
 
 def is_user_file(path: Path) -> bool:
@@ -114,7 +144,7 @@ def in_any_form(path: str) -> str:
 
     A zip or a drive from macOS has decomposed names (NFD), and tables that were written elsewhere composed ones.
     """
-    if path.isascii() or os.path.lexists(path):
+    if path.isascii() or is_address(path) or os.path.lexists(path):
         return path
     folder, name = os.path.split(path)
     names = (unicodedata.normalize(form, name) for form in ("NFC", "NFD"))

@@ -1,25 +1,24 @@
-"""A size-limited store of derived files: spectrograms, decoded pixels and why a file could not be rendered."""
+"""A size-limited store of derived files: spectrograms, decoded pixels, why a file could not be rendered, and copies of
+files that have an address."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import time
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.file_state import QuickState
-from datasets.core.files import write_beside
+from datasets.core.errors import SecondhandError
+from datasets.core.files import path_beside
 from datasets.core.part import AnyPath
 
 MAX_BYTES = 20 * 2**30
-#: What is derived from a file: a rendered spectrogram, decoded pixels, and the reason why it cannot be rendered.
-PICTURE, PIXELS, FAILURE = ".png", ".rgb", ".bad"
+#: What is derived from a file: a rendered spectrogram, decoded pixels, and the reason why it cannot be rendered; and of
+#: a file that has an address, its bytes and its state.
+PICTURE, PIXELS, FAILURE, COPY, STATE = ".png", ".rgb", ".bad", ".copy", ".state"
+SOURCES = "sources.jsonl"  # hashes of the files that something was made from
+ENDINGS = (PICTURE, PIXELS, FAILURE, COPY, STATE)
 STALE = 600.0  # seconds; a temporary file older than this was left by a killed process
 TICK = 0.05  # seconds; a file system's clock stands still for some hundredths
 #: When this process began. What it has used since then is in use.
@@ -35,84 +34,6 @@ def cache_root() -> Path:
     return Path(pooch.os_cache("secondhand"))
 
 
-def digest_of(path: str) -> str:
-    """SHA-256 (hex) of the file's bytes, read in blocks."""
-    try:
-        with open(path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
-
-
-def hash_shared(
-    paths: Iterable[str], known_paths: Collection[str]
-) -> Iterator[tuple[str, QuickState, str]]:
-    """Yield (path, state, hash) of each path that occurs more than once and has no known hash.
-
-    A recording has many windows; otherwise each worker would read the whole file again.
-    """
-    shared = [path for path, n in Counter(paths).items() if n > 1 and path not in known_paths]
-    if shared:
-        with ThreadPoolExecutor() as pool:
-            for path, hashed in zip(shared, pool.map(_state_and_hash, shared), strict=True):
-                if hashed:
-                    yield path, *hashed
-
-
-def _state_and_hash(path: str) -> tuple[QuickState, str] | None:
-    try:
-        return QuickState.read(path), digest_of(path)
-    except BadFile:  # reported when it is rendered
-        return None
-
-
-class Hashes:
-    """Cached hashes of source files, by path and `QuickState`, so that an unchanged file is not read again.
-
-    The file has lines of JSON and is only appended to, one write a line: concurrent processes do not
-    interfere, and an incomplete line is ignored.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._known: dict[str, tuple[QuickState, str]] = {}
-        self._read_to = 0
-
-    def refresh(self) -> None:
-        """Read the lines that any process has added since the last call."""
-        try:
-            with open(self.path, "rb") as stream:
-                stream.seek(self._read_to)
-                data = stream.read()
-        except FileNotFoundError:
-            return
-        data = data[: data.rfind(b"\n") + 1]
-        self._read_to += len(data)
-        for line in data.splitlines():
-            with contextlib.suppress(ValueError, TypeError):
-                path, *state, digest = json.loads(line)
-                self._known[path] = QuickState(*state), digest
-
-    def get(self, path: str, state: QuickState) -> str | None:
-        """The hash of a file, if it has not changed since it was added."""
-        entry = self._known.get(os.path.abspath(path))
-        return entry[1] if entry and entry[0] == state else None
-
-    def add(self, path: str, state: QuickState, digest: str) -> None:
-        """Remember a file's hash, unless the file may still be changing."""
-        if self.get(path, state) or not state.settled:
-            return
-        absolute = os.path.abspath(path)
-        self._known[absolute] = state, digest
-        line = json.dumps([absolute, *state, digest])
-        # If it cannot be written, the file is only hashed again the next time.
-        with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "ab") as stream:
-                # Begin a new line, because the last one may be incomplete.
-                stream.write(f"\n{line}\n".encode())
-
-
 class CacheError(SecondhandError):
     """The cache cannot be written; the source file is not at fault."""
 
@@ -120,7 +41,7 @@ class CacheError(SecondhandError):
 class Store:
     """A folder of files named by a hash of what they are made from, from which the least recently used are removed.
 
-    The ending of a file, one of `PICTURE`, `PIXELS` and `FAILURE`, says how it is made. Several processes may share the
+    The ending of a file, one of `ENDINGS`, says how it is made. Several processes may share the
     store, because files are written atomically. Files that were used since this process began are never removed, and
     other files in the folder are left alone.
 
@@ -128,10 +49,6 @@ class Store:
     ----------
     root : the folder; created when the first file is added. None: `cache_root()`.
     max_bytes : size limit in bytes of all files together. The caller counts what it adds and calls `make_room`.
-
-    Attributes
-    ----------
-    sources : hashes of the files that something was made from.
 
     Raises
     ------
@@ -142,7 +59,7 @@ class Store:
         if max_bytes <= 0:
             raise SecondhandError(f"max_bytes={max_bytes}: must be above 0")
         self.root = cache_root() if root is None else Path(root)
-        self.max_bytes, self.sources = max_bytes, Hashes(self.root / "sources.jsonl")
+        self.max_bytes = max_bytes
         self._started = STARTED
 
     def path_of(self, key: str, ending: str) -> Path:
@@ -150,7 +67,11 @@ class Store:
         return self.root / key[:2] / f"{key}{ending}"
 
     def add(self, key: str, ending: str, data: bytes) -> Path:
-        """Write a file, through the folder ``tmp``, which `sweep` clears.
+        """Write a file, as `write`."""
+        return self.write(key, ending, lambda beside: beside.write_bytes(data))
+
+    def write(self, key: str, ending: str, write: Callable[[Path], object]) -> Path:
+        """Have a file written, through the folder ``tmp``, which `sweep` clears.
 
         Raises
         ------
@@ -160,7 +81,8 @@ class Store:
         try:
             for folder in (beside, file.parent):
                 folder.mkdir(parents=True, exist_ok=True)
-            write_beside(file, data, place=beside, durable=False)
+            with path_beside(file, beside, durable=False) as place:
+                write(place)
         except OSError as error:
             raise CacheError(
                 f"the cache {self.root} cannot be written ({error.strerror}). Free disk space, or "
@@ -179,7 +101,7 @@ class Store:
 
     def files(self, *endings: str) -> Iterator[Path]:
         """The files with these endings, by default all, in arbitrary order."""
-        wanted = endings or (PICTURE, PIXELS, FAILURE)
+        wanted = endings or ENDINGS
         for file in self.root.glob("[0-9a-f][0-9a-f]/*"):
             if file.suffix in wanted and len(file.stem) == 64:
                 yield file
@@ -188,17 +110,23 @@ class Store:
         """Size of each file with these endings in bytes."""
         return [size for _, size, _ in self._entries(*endings)]
 
-    def make_room(self, limit: int) -> int:
+    def make_room(self, limit: int, *endings: str, before: float | None = None) -> int:
         """Remove the least recently used files down to `limit` bytes, but none that is in use.
+
+        Parameters
+        ----------
+        endings : of the files that count, by default all.
+        before : seconds since 1970; what has been used since is in use. Default: when this process began.
 
         Returns
         -------
         The remaining bytes.
         """
-        entries = sorted(self._entries())
+        entries = sorted(self._entries(*endings))
+        before = self._started if before is None else before
         total = sum(size for _, size, _ in entries)
         for used, size, file in entries:
-            if total <= limit or used >= self._started:
+            if total <= limit or used >= before:
                 break
             file.unlink(missing_ok=True)
             total -= size
@@ -216,8 +144,7 @@ class Store:
         for file in [*self.files()]:
             file.unlink(missing_ok=True)
         self.sweep(0.0)
-        self.sources.path.unlink(missing_ok=True)
-        self.sources = Hashes(self.sources.path)
+        (self.root / SOURCES).unlink(missing_ok=True)
 
     def _entries(self, *endings: str) -> Iterator[tuple[float, int, Path]]:
         """Yield (time of last use, bytes, file) of each file."""

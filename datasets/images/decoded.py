@@ -12,7 +12,6 @@ import hashlib
 import logging
 import math
 import mmap
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -22,6 +21,7 @@ from typing import Any
 import PIL
 from PIL import Image
 
+from datasets.core.address import absolute, read_ahead
 from datasets.core.errors import BadFile
 from datasets.core.file_state import QuickState
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
@@ -85,7 +85,7 @@ class DecodedPictures:
             state = QuickState.read(path)
         except BadFile:
             return make()  # raises the error with its reason
-        source = f"{os.path.abspath(path)}\n{' '.join(map(str, state))}"
+        source = f"{absolute(path)}\n{' '.join(map(str, state))}"
         return self._get(source, variant, make, keep=state.settled)
 
     def get_spectrogram(
@@ -252,7 +252,7 @@ def keep_decoded(prepared: PictureOpener, train: Sequence[Part], others: Sequenc
 
 
 def _open_all(prepared: PictureOpener, files: list[tuple[Part, bool]]) -> list[None]:
-    for part, training in files:
+    for part, training in read_ahead(files, lambda file: file[0].path):
         with contextlib.suppress(BadFile):
             prepared.keep(part, training)
     return [None] * len(files)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from msgspec import Meta
 from PIL import Image, UnidentifiedImageError
 
+from datasets.core.address import local
 from datasets.core.checked import check_fields, one_of
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile
 from datasets.core.upstream import rle4_decoded
@@ -182,7 +183,7 @@ def _truncated_jpeg(source: str | os.PathLike[str] | bytes, error: Exception) ->
     """The bytes of a JPEG that was cut off, with the marker that ends one; None for any other file."""
     if "truncated" not in str(error):
         return None
-    content = source if isinstance(source, bytes) else Path(source).read_bytes()
+    content = source if isinstance(source, bytes) else Path(local(source)).read_bytes()
     is_cut = content.startswith(b"\xff\xd8") and not content.endswith(_END)
     return content + _END if is_cut else None
 
@@ -202,7 +203,7 @@ def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:
             return reason
     if isinstance(error, UnidentifiedImageError):
         message = f"not a picture in a supported format ({', '.join(FORMATS)}, HEIC)"
-        empty = not (source if isinstance(source, bytes) else os.path.getsize(source))
+        empty = not (source if isinstance(source, bytes) else os.path.getsize(local(source)))
         return "empty file" if empty else message
     if isinstance(error, Image.DecompressionBombError):
         # Pillow checks its own limit while it reads the header, before `_check_size` can.
@@ -227,7 +228,7 @@ def opened(
     ------
     BadFile : larger than ``MAX_PIXELS``.
     """
-    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
+    with io.BytesIO(source) if isinstance(source, bytes) else open(local(source), "rb") as file:
         head = file.read(64)
         brands = head[8 : int.from_bytes(head[:4], "big")] if head[4:8] == b"ftyp" else b""
         if brands and (size := file.seek(0, os.SEEK_END)) > MAX_BYTES:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from datasets.core.address import is_address, local, member
 from datasets.core.errors import BadFile, Copy, Rejected, SecondhandError, counted, quoted
+from datasets.core.file_state import QuickState
 from datasets.core.part import PART_COLUMNS, part_text
 from datasets.core.processes import check_files, check_files_isolated, cores
 from datasets.items.labels import JOIN, UNKNOWN, clean_label
@@ -63,7 +65,7 @@ def usable_rows(
     if not of.opened and lookup is not None:
         return lookup.usable_rows(frame)
     paths = [str(path) for path in frame["path"].unique()]
-    matching = [path for path in paths if path.lower().endswith(of.suffixes)]
+    matching = [path for path in paths if member(path).lower().endswith(of.suffixes)]
     results: dict[str, Rejected | PictureInfo | None] = {
         path: Rejected(path, f"not a {kind} by its ending") for path in paths
     }
@@ -96,6 +98,10 @@ def _check(
 
 
 def _check_exists(path: str) -> None:
+    if is_address(path):
+        if QuickState.read(path).size == 0:
+            raise BadFile(path, "empty file")
+        return
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -183,6 +189,8 @@ def drop_contradictions(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Rejecte
 
 def _size(path: str) -> int:
     try:
+        if is_address(path):
+            return QuickState.read(path).size
         status = os.stat(path)
     except (OSError, ValueError):
         return 0
@@ -191,9 +199,9 @@ def _size(path: str) -> int:
 
 def _digest(path: str) -> str:
     try:
-        with open(path, "rb") as file:
+        with open(local(path), "rb") as file:
             return hashlib.file_digest(file, "blake2b").hexdigest()
-    except OSError:
+    except (OSError, BadFile):
         return path
 
 

@@ -2,7 +2,7 @@
 
 They are ``path, label, group, split, fold``, those of `RECORDED_COLUMNS`, and ``complete`` (str, "" if unknown;
 complete is "1" if all calls of the recording are labelled), ``start, end, gps`` (float seconds, NaN if not
-given), ``low_hz, high_hz`` (only where labels have frequency limits) and ``x, y, width, height`` of a box (fractions of
+given), ``low_hz, high_hz, confidence`` (only where labels have frequency limits, or were made by a program) and ``x, y, width, height`` of a box (fractions of
 the picture, NaN for all of it). Rows with the reserved label ``unknown`` are of unknown classes: no network is
 trained on them; they measure what a model refuses. Labels are normalised (`clean_label`), paths absolute.
 """
@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
+from datasets.core.address import as_path
 from datasets.core.cells import MISSING, SHORTEST_SPAN, span_error, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import PART_COLUMNS, Box
@@ -27,6 +28,8 @@ from datasets.kinds.base import KINDS
 
 log = logging.getLogger(__name__)
 
+#: How sure a program was of a label: carried along for whoever looks at the labels.
+CONFIDENCE = "confidence"
 TEXT_COLUMNS = ("path", "label", "group", "split", "fold", *RECORDED_COLUMNS, "complete")
 #: Names of the parts of data, in tables and of folders, and ours.
 SPLIT_NAMES = {
@@ -54,7 +57,7 @@ def normalise_splits(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
 def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """Add the missing columns of an item table, order them, and normalise paths and labels.
 
-    The frequency limits of labels stay, if there are any.
+    The frequency limits and confidences of labels stay, if there are any.
     """
     empty = dict.fromkeys(TEXT_COLUMNS, "") | dict.fromkeys(PART_COLUMNS, float("nan"))
     frame = frame.assign(**{name: value for name, value in empty.items() if name not in frame})
@@ -62,9 +65,9 @@ def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
         {path: absolute_path(path) for path in frame["path"].unique()}
     )
     frame["label"] = frame["label"].map({name: clean_label(name) for name in frame["label"]})
-    band = [name for name in BAND_COLUMNS if name in frame]
-    frame[band] = frame[band].apply(pd.to_numeric, errors="coerce")
-    return frame[[*empty, *band]].reset_index(drop=True)
+    of_labels = [name for name in (*BAND_COLUMNS, CONFIDENCE) if name in frame]
+    frame[of_labels] = frame[of_labels].apply(pd.to_numeric, errors="coerce")
+    return frame[[*empty, *of_labels]].reset_index(drop=True)
 
 
 def without_empty(frame: pd.DataFrame) -> pd.DataFrame:
@@ -97,7 +100,9 @@ def with_parts(frame: pd.DataFrame, kind: str, source: str) -> tuple[pd.DataFram
             )
         short = frame.index[(frame["end"] - frame["start"]).round(9) < SHORTEST_SPAN]
         rejected = [
-            Rejected(str(path), f"{span_error(start, end)} (row {row + 2} of {Path(source).name})")
+            Rejected(
+                str(path), f"{span_error(start, end)} (row {row + 2} of {as_path(source).name})"
+            )
             for row, path, start, end in frame.loc[short, ["path", "start", "end"]].itertuples()
         ]
         return frame.drop(index=short), rejected
@@ -113,7 +118,7 @@ def _with_boxes(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, list[Re
         try:
             boxes[row] = box_in_picture(values)
         except ValueError as error:
-            where = f" (row {row + 2} of {Path(source).name})"
+            where = f" (row {row + 2} of {as_path(source).name})"
             rejected[row] = Rejected(str(path), f"{error}{where}")
     frame = frame.drop(index=[*rejected])
     if boxes:

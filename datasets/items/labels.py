@@ -11,9 +11,9 @@ import logging
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from datasets.core.address import as_path
 from datasets.core.cells import NOCALL, is_nocall
 from datasets.core.errors import Rejected, SecondhandError, counted, quoted
 
@@ -90,6 +90,30 @@ def encode_targets(label: str, classes: Sequence[str]) -> list[float]:
 def join_labels(names: Iterable[str], not_known: Iterable[str] = ()) -> str:
     """Join the names of an item's labels into one text."""
     return JOIN.join([*sorted({*names}), *sorted(NOT_KNOWN + name for name in {*not_known})])
+
+
+def joined_by(labels: Iterable[str]) -> tuple[str, str]:
+    """What separates the names in labels that are combinations of a few names, and the first such label; "" if they
+    are not.
+
+    They are if there are fewer names than labels, which have one name or more, and nearly all names in a combination
+    are in another label, too.
+
+    Examples
+    --------
+    >>> joined_by(["fox", "grass", "fox grass"]), joined_by(["red fox", "arctic fox", "deer"])
+    ((' ', 'fox grass'), ('', ''))
+    """
+    distinct = {*labels} - {""}
+    for separator in ",; ":
+        names = {label: {*map(str.strip, label.split(separator))} - {""} for label in distinct}
+        joined = sorted(label for label in distinct if len(names[label]) > 1)
+        uses = Counter(name for some in names.values() for name in some)
+        shared = sum(all(uses[name] > 1 for name in names[label]) for label in joined)
+        varied = len({*map(len, names.values())}) > 1
+        if joined and varied and len(uses) < len(distinct) and shared >= 0.9 * len(joined):
+            return separator, joined[0]
+    return "", ""
 
 
 def canonical_label(label: str) -> str:
@@ -192,9 +216,9 @@ def drop_small_classes(
             else ""
         )
         remedy = "Name further sources with --data, or continue from a model and its training files with --from"
-        if Path(source).is_dir():
+        if as_path(source).is_dir():
             remedy = f"If the folder is one level too high or too low, name the one that holds the class folders. {remedy}"
-        inside = next((Path(source) / label for label in counts), Path(source))
+        inside = next((as_path(source) / label for label in counts), as_path(source))
         if len(counts) == 1 and inside.is_dir():
             folders = sorted(quoted(entry.name) for entry in inside.iterdir() if entry.is_dir())
             if len(folders) > 1:

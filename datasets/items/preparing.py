@@ -163,6 +163,7 @@ def load_grouped(data: DataSettings, signal: SignalSettings, seed: int = 0) -> I
     before, changed = (None, []) if earlier is None else unchanged_items(earlier)
     options = ReadOptions(
         kind=data.kind,
+        path_column=data.path_column,
         label_column=data.label_column,
         labels=data.labels or (MULTI if data.multi_label else None),
         warm_start=data.from_ is not None,

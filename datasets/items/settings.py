@@ -29,6 +29,9 @@ DEPLOYMENTS = (
     "longitude, start, end and timezone. A file belongs to the deployment that names one of its folders or "
     "begins its name (docs/formats.md)."
 )
+#: Help of the flags for the columns of a table.
+PATH_COLUMN = "Column of the files in a table. Default: path, or another usual name."
+LABEL_COLUMN = "Column of the labels in a table. Default: label, or the usual column of the format."
 #: Largest overlap of neighbouring windows; at this one each moment is in twenty windows.
 MAX_OVERLAP = 0.95
 
@@ -39,16 +42,13 @@ class DataSettings:
 
     data: str | list[str] = option(
         "",
-        "Labelled files: a folder with one folder per class, a table with the columns path,label, metadata.jsonl, Raven or "
-        "Audacity tables, Camtrap DP, the JSON of COCO or MegaDetector, embeddings of another network, demo:digits, or a "
+        "Labelled files: a folder with one folder per class, a table with the columns path,label or of another "
+        "program (docs/formats.md), metadata.jsonl, Raven or Audacity tables, Camtrap DP, the JSON of COCO or MegaDetector, embeddings of another network, demo:digits, or a "
         "public set (python -m datasets.catalog). Several can be given; if two of them label the same file, the later label counts.",
         metavar="SOURCE",
     )
-    label_column: str | None = option(
-        None,
-        "Column of the labels in a table. Default: label, or the usual column of the format.",
-        metavar="NAME",
-    )
+    path_column: str | None = option(None, PATH_COLUMN, metavar="NAME")
+    label_column: str | None = option(None, LABEL_COLUMN, metavar="NAME")
     labels: str | None = option(
         None,
         "Multi-label classification: multi if the label column holds names joined by |, or the names of the "

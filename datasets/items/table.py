@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from datasets.core.address import as_path, exists, without_secrets
 from datasets.core.cells import read_cells
 from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
 from datasets.core.part import PART_COLUMNS, part_text
@@ -41,7 +42,8 @@ from datasets.items.labels import (
 from datasets.kinds.base import KINDS, PictureInfo, empty_lookup, kind_of, unopened_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, read_source
 from datasets.sources.embeddings import NEEDED
-from datasets.sources.table import read_rows, time_columns
+from datasets.sources.naming import time_columns
+from datasets.sources.table import read_rows
 
 log = logging.getLogger(__name__)
 
@@ -87,12 +89,13 @@ def load_table(
         files, labels differ only in case or spaces, or a time is not a number.
     """
     options = replace(options, **more)
-    sources = [os.fspath(data)] if isinstance(data, str | os.PathLike) else [*data]
+    sources = [str(data)] if isinstance(data, str | os.PathLike) else [*map(str, data)]
+    sources = [*map(without_secrets, sources)]
     source, learned = " + ".join(sources), options.learned
     lookup = empty_lookup() if options.lookup is None else options.lookup
     options = replace(options, alone=len(sources) == 1, lookup=lookup)
     for one in SOURCES.ours().values():
-        one.check([*map(Path, sources)], options)
+        one.check([*map(as_path, sources)], options)
     read = [_read_labelled(name, options) for name in sources]
     rows = [*zip(sources, (one.frame for one in read), strict=True)]
     if before is not None:
@@ -197,8 +200,8 @@ def load_unlabelled(
 
     As `load_unknown`, but copies stay and the table may be empty.
     """
-    name, kind = os.fspath(source), options.kind
-    if not name.startswith("demo:") and not os.path.exists(name):
+    name, kind = without_secrets(str(source)), options.kind
+    if not name.startswith("demo:") and not exists(name):
         raise SecondhandError(f"{flag} {name}: there is no such folder or file")
     options = replace(options, learned=False, alone=True)
     read = read_source(name, replace(options, label=UNKNOWN, label_column=None, labels=None))
@@ -228,8 +231,7 @@ def _joined(
     frames, rejected = [], []
     for number, (name, frame) in enumerate(rows):
         frame, bad = with_parts(frame, kind, name)
-        if options.learned or options.multi_label:
-            _check_repeated_rows(frame, name, multi_label=options.multi_label)
+        _check_repeated_rows(frame, name, multi_label=options.multi_label)
         when = frame[LABELLED].to_numpy() if LABELLED in frame else ""
         frames.append(with_columns(frame).assign(source=number, **{LABELLED: when}))
         rejected += bad
@@ -285,9 +287,9 @@ def _most_common_kind(paths: Iterable[str], source: str) -> str:
     counts = Counter(filter(None, kinds))
     if not counts:
         endings = " ".join(suffix for kind in KINDS.values() for suffix in kind.suffixes)
-        bare = next((path for path in paths if not Path(path).suffix), "")
-        named = [*Path(bare).parent.glob(f"{glob.escape(Path(bare).name)}.*")] if bare else []
-        remedy = f". {quoted(bare)} has no ending. Add it to the names" if bare else ""
+        bare = as_path(next((path for path in paths if not as_path(path).suffix), ""))
+        named = [*bare.parent.glob(f"{glob.escape(bare.name)}.*")] if bare.name else []
+        remedy = f". {quoted(str(bare))} has no ending. Add it to the names" if bare.name else ""
         remedy += f", as in {named[0].name}" if named else ""
         raise SecondhandError(f"--data {source}: no file in a supported format ({endings}){remedy}")
     kind = counts.most_common(1)[0][0]
@@ -335,7 +337,7 @@ def _check_repeated_rows(frame: pd.DataFrame, source: str, *, multi_label: bool)
         remedy = f"Write its labels into one row, joined by {JOIN}" if multi_label else "Keep one"
         times: list[str] = []
         with suppress(SecondhandError):
-            times = [] if part else time_columns(read_cells(Path(source)).columns)
+            times = [] if part else time_columns(read_cells(as_path(source)).columns)
         if times:
             remedy += (
                 f", or, if each row is a part of the file, rename {' and '.join(map(quoted, times))} to start and "

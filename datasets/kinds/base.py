@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets import RENDERER_VERSION
+from datasets.core.address import member
 from datasets.core.checked import read_as
 from datasets.core.errors import SecondhandError
 from datasets.core.registry import Registry
@@ -133,7 +134,7 @@ KINDS: Registry[Kind] = Registry("datasets.kinds")
 
 def find_kind(path: str | os.PathLike[str]) -> Kind | None:
     """Kind of a file by its suffix; None if it cannot be read. Kinds of other packages are asked last."""
-    name = os.fspath(path).lower()
+    name = member(path).lower()
     return _by_suffix(name, KINDS.ours().values()) or _by_suffix(name, KINDS.values())
 
 

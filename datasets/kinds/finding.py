@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+from datasets.core.address import as_path, contents, is_address, is_folder, matches, without_secrets
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.scanning import is_user_file, skipped_line, walk
 from datasets.kinds.base import kind_of
@@ -17,7 +18,7 @@ from datasets.kinds.base import kind_of
 def find_files(
     names: Sequence[str], kind: str | None = None, skipped: Counter[str] | None = None
 ) -> Iterator[str]:
-    """Yield the files that names stand for: a file, the matches of a pattern, or a folder's files.
+    """Yield the files that names stand for: a file, the matches of a pattern, or the files of a folder or an archive.
 
     Files of another kind are skipped in folders only; a file that is named itself is always yielded.
 
@@ -26,16 +27,20 @@ def find_files(
     kind : name of the kind of the model's inputs; None for all kinds.
     skipped : counter of the skipped files by suffix, and of the skipped folders by reason.
     """
-    for name in names:
-        if os.path.isdir(name):
+    for name in map(without_secrets, names):
+        if kind_of(name) != kind:
+            name = contents(name)
+        if is_folder(name):
             left_out: list[Rejected] = []
             for file in walk(name, left_out):
                 if (file_kind := kind_of(file)) and kind in (None, file_kind):
-                    yield str(Path(file))
+                    yield file if is_address(file) else str(Path(file))
                 elif skipped is not None:
-                    skipped[Path(file).suffix.lower() or "without an ending"] += 1
+                    skipped[as_path(file).suffix.lower() or "without an ending"] += 1
             if skipped is not None:
                 skipped.update(folder.reason for folder in left_out)
+        elif is_address(name) and glob.has_magic(name):
+            yield from matches(name) or [name]
         elif not os.path.exists(name) and glob.has_magic(name):
             # A pattern that matches nothing is reported as a missing file.
             # What the pattern itself names is wanted.

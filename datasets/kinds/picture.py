@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from datasets.core.address import is_address, local
 from datasets.core.file_state import FileState
 from datasets.core.part import Box
 from datasets.kinds.base import KINDS, Kind, PictureInfo
@@ -28,7 +29,8 @@ def _look(path: str, whole: bool) -> PictureInfo:
     def header(opened: Image.Image, file: BinaryIO) -> None:
         width, height = opened.size  # an imported fastai makes it a tuple of another type
         found.update(capture_time=capture_time(opened), size=(width, height))
-        found.update(state=FileState.read_opened(file), recorded=time_and_place(opened))
+        state = FileState.read(path) if is_address(path) else FileState.read_opened(file)
+        found.update(state=state, recorded=time_and_place(opened))
 
     # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
     picture = open_picture(path, at_least=2 * THUMBNAIL, header=header, allow_truncated=False)
@@ -59,7 +61,7 @@ def _size(looks: Mapping[str, PictureInfo], path: str) -> tuple[int, int] | None
     if path in looks:
         return looks[path].size
     try:
-        with Image.open(path) as picture:
+        with Image.open(local(path)) as picture:
             return picture.size
     except Exception:  # a decoder fed with damaged bytes raises anything
         return None

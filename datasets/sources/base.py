@@ -8,6 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from datasets.core.address import as_path
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.registry import Registry
 from datasets.items.labels import MULTI
@@ -46,6 +47,7 @@ class ReadOptions:
     learned : the items are for training. Otherwise they are for evaluation: labels are used as they are, one class,
         or one file of a class, is enough, and a span may have a row for each of several classes.
     label : label of all items, instead of those of the source, which may then have none.
+    path_column : name of the column of files in a table; None for ``path`` or another usual name.
     label_column : name of the column of labels; None for the usual names of the format. Of several sources, and in a
         ``warm_start``, tables without it use the column label.
     labels : for multi-label items, "multi" if the column of labels holds names joined by ``|``, or the names of the
@@ -59,6 +61,7 @@ class ReadOptions:
     kind: str = "auto"
     learned: bool = True
     label: str = ""
+    path_column: str | None = None
     label_column: str | None = None
     labels: str | Sequence[str] | None = None
     warm_start: bool = False
@@ -122,7 +125,7 @@ def find_source(name: str, options: ReadOptions) -> Source:
     ------
     SecondhandError : there is none.
     """
-    path = Path(name)
+    path = as_path(name)
     found = next((source for source in in_order() if source.claims(path, options)), None)
     if found is not None:
         return found
@@ -137,7 +140,7 @@ def find_source(name: str, options: ReadOptions) -> Source:
         if one.reads and path.name.lower().endswith(one.endings or ("",))
     ]
     raise SecondhandError(
-        f"{name}: neither {', nor '.join(formats)}. Write other formats, such as Excel's, into a CSV file with the "
+        f"{name}: neither {', nor '.join(formats)}. Write other formats into a CSV file with the "
         "columns path,label"
     )
 
@@ -149,7 +152,7 @@ def read_source(name: str, options: ReadOptions) -> Rows:
     ------
     SecondhandError : no source does, or it has no usable item.
     """
-    path, source = Path(name), find_source(name, options)
+    path, source = as_path(name), find_source(name, options)
     if options.multi_label and not source.has_multi_label(path):
         raise SecondhandError(
             f"--labels with --data {name}: multi-label items need a table (CSV, TSV or Parquet). Name one, or "

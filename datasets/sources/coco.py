@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from datasets.core.address import exists
 from datasets.core.cells import file_named
 from datasets.core.errors import BadFile, Rejected, first_left_out, quoted
 from datasets.core.json_files import has_keys, read_json
@@ -100,7 +101,7 @@ def _images(file: Path, listed: list[Any]) -> tuple[dict[str, dict[str, Any]], l
         else:
             path = file_named(file.parent, image["file_name"])
             images[str(image["id"])] = image | {"path": path}
-    if images and not any(Path(image["path"]).exists() for image in images.values()):
+    if images and not any(exists(image["path"]) for image in images.values()):
         raise BadFile(
             file,
             f"none of its {len(images)} pictures exists, the first is {next(iter(images.values()))['path']}. Its names "

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from datasets.core.address import as_path
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.lookup import Lookup
 from datasets.core.scanning import files_below, walk
@@ -23,7 +24,8 @@ from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import Kind, find_kind, unopened_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.folder import scan_class_folders
-from datasets.sources.table import column_named, read_rows
+from datasets.sources.naming import column_named
+from datasets.sources.table import read_rows
 
 #: What a file of embeddings is, for messages.
 NEEDED = (
@@ -48,9 +50,9 @@ def add_embeddings(
     rejected = []
     for file in files:
         try:
-            if not has_embeddings(Path(file)):
+            if not has_embeddings(as_path(file)):
                 raise BadFile(file, f"holds no embeddings: {NEEDED}")
-            _read_file(Path(file), ReadOptions(label=UNKNOWN), lookup, resolve=resolve)
+            _read_file(as_path(file), ReadOptions(label=UNKNOWN), lookup, resolve=resolve)
         except BadFile as error:
             rejected.append(Rejected(file, error.reason))
     if not lookup:
@@ -104,7 +106,7 @@ def _read_folder(folder: Path, options: ReadOptions, lookup: Lookup) -> Rows:
             rejected.append(Rejected(file, "holds no embeddings"))
             continue
         try:
-            rows, bad = _read_file(Path(file), replace(options, label=name), lookup)[:2]
+            rows, bad = _read_file(as_path(file), replace(options, label=name), lookup)[:2]
         except BadFile as error:
             rejected.append(Rejected(file, error.reason))
             continue
@@ -137,6 +139,6 @@ SOURCES.add(
         order=20,
         claims=_claims,
         read=_read,
-        has_multi_label=Path.is_file,
+        has_multi_label=lambda path: path.is_file(),
     )
 )

@@ -20,12 +20,13 @@ from datasets.core.scanning import LINK_LOOP, SYSTEM, files_below, is_link_loop,
 from datasets.items.columns import SPLIT_NAMES, TEXT_COLUMNS
 from datasets.kinds.base import find_kind, kind_of
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_source
-from datasets.sources.table import column_named, read_rows
+from datasets.sources.naming import Below, column_named, label_column, path_column
+from datasets.sources.table import read_rows
 
 log = logging.getLogger(__name__)
 
 #: Endings of files that may have the labels, beside those of tables.
-_OTHER_TABLES = (".csv.gz", ".tsv.gz", ".json", ".jsonl", ".xlsx", ".xls", ".ods", ".xml", ".ddb")
+_OTHER_TABLES = (".csv.gz", ".tsv.gz", ".json", ".jsonl", ".xml", ".ddb")
 
 
 def read_folder(folder: Path, options: ReadOptions) -> Rows:
@@ -163,12 +164,13 @@ def _warn_of_nested_classes(root: Path, class_files: Mapping[Path, Sequence[str]
 
 
 def _names_labels(file: Path) -> bool:
-    """Whether a file is a table with the columns path and label."""
+    """Whether a file is a table with columns of files and of labels."""
     if file.suffix.lower() not in ENDINGS:
         return False
     try:
         cells = read_cells(file)
-        return all(column_named(file, cells, name) for name in ("path", "label"))
+        files = path_column(file, cells, ReadOptions(), Below(file.parent))
+        return bool(files and label_column(file, cells, ReadOptions(), files))
     except SecondhandError:
         return False
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
+from datasets.core.address import exists
 from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, quoted
 from datasets.core.json_files import has_keys, read_json
 from datasets.core.part import Box
@@ -137,14 +138,14 @@ def read_detections(file: Path, min_confidence: float | None = None) -> Detectio
     rejected: list[Rejected] = []
     for number, image in enumerate(content["images"]):
         name = image["file"].replace("\\", "/")
-        path = in_any_form(os.path.join(os.path.dirname(file), name))
+        path = in_any_form(str(file.parent / name))
         if not ((kind := find_kind(name)) and kind.photo):
             rejected.append(Rejected(path, "not a picture by its ending"))
         elif path in frames:
             rejected.append(Rejected(path, "listed twice"))
         else:
             frames[path] = _frame(path, number, image, categories, classes, rejected)
-    if frames and not any(map(os.path.exists, frames)):
+    if frames and not any(map(exists, frames)):
         raise BadFile(
             file,
             f"none of its {len(frames)} pictures exists, the first is {next(iter(frames))}. Its paths are relative to "
@@ -298,6 +299,6 @@ SOURCES.add(
         read=read_items,
         endings=(".json",),
         reads="MegaDetector's results (JSON with a list 'images' of objects with 'file' and 'detections')",
-        has_multi_label=Path.is_file,
+        has_multi_label=lambda path: path.is_file(),
     )
 )

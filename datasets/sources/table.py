@@ -1,23 +1,16 @@
-"""Tables of labels: CSV, TSV, Parquet, or text that a spreadsheet saved."""
+"""Tables of labels: CSV, TSV, Parquet, those of spreadsheets, or text that a spreadsheet saved."""
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
-from datasets.core.cells import (
-    ENDINGS,
-    MISSING,
-    column_names,
-    file_named,
-    read_cells,
-    with_points,
-)
+from datasets.core.cells import ENDINGS, column_names, file_named, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.part import PART_COLUMNS
 from datasets.core.recorded import SEQUENCES
@@ -28,15 +21,27 @@ from datasets.items.checks import (
     PREDICTION_COLUMNS,
     name_clusters,
 )
-from datasets.items.columns import TEXT_COLUMNS, normalise_splits
-from datasets.items.labels import JOIN, NOT_KNOWN, join_labels
+from datasets.items.columns import CONFIDENCE, TEXT_COLUMNS, normalise_splits
+from datasets.items.labels import JOIN, NOT_KNOWN, join_labels, joined_by
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.naming import (
+    ONE_HOT,
+    PATHS,
+    Below,
+    are_known,
+    are_recordings,
+    column_named,
+    label_column,
+    one_hot_columns,
+    one_label_each,
+    path_column,
+    placed,
+    plain,
+    span_columns,
+)
 
 log = logging.getLogger(__name__)
-
-#: Values of a cell in a table with one column per class.
-_CELLS = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0, "true": 1.0, "false": 0.0}
 
 
 def read_rows(
@@ -54,13 +59,115 @@ def read_rows(
     ``resolve`` : make paths absolute; otherwise they stay as written.
     """
     embedded, cells = cells, read_cells(path) if cells is None else cells
-    label_column, classes = options.label_column, options.class_columns
-    if classes:
-        cells, label_column = _from_columns(path, cells, classes), None
+    if options.class_columns:
+        cells = _from_columns(path, cells, options.class_columns)
+        options = replace(options, label_column=None)
+    below = Below(path.parent, options.kind)
+    column_of = item_columns(path, cells, options, below)
+    frame = pd.DataFrame({name: cells[column] for name, column in column_of.items() if column})
+    if options.label:
+        frame["label"] = options.label
+    elif "label" not in frame and not options.label_column:
+        known = [*filter(None, column_of.values())]
+        if (labels := one_label_each(path, cells.drop(columns=known))) is not None:
+            frame["label"] = labels
+    if not {"path", "label"} <= {*frame}:
+        raise _no_column(path, cells, column_of, options)
+    for name in frame.columns.drop("path"):
+        frame[name] = frame[name].str.normalize("NFC").str.strip()
+    frame = name_clusters(frame, path.name)
+    no_path = frame["path"].str.strip().eq("")
+    rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
+    no_label = ~no_path & frame["label"].eq(NOT_KNOWN if options.multi_label else "")
+    reason = "all labels are empty" if options.multi_label else "no label"
+    rejected += [
+        Rejected(str(frame.at[row, "path"]), f"{reason} (row {row + 2} of {path.name})")
+        for row in frame.index[no_label]
+    ]
+    frame = frame.loc[~no_path & ~no_label]
+    if resolve:
+        frame, several = _with_files(path, frame, below, needed=embedded is None)
+        rejected += several
+    if frame.empty:
+        first = first_left_out(rejected, "row")
+        raise SecondhandError(f"{path}: no row has both a path and a label{first}")
+    return Rows(normalise_splits(frame, path), rejected)
+
+
+def _with_files(
+    path: Path, frame: pd.DataFrame, below: Below, *, needed: bool
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Rows with the paths of the files that they name, and those whose file may be one of several.
+
+    ``needed`` : the items are files, and not only called after some.
+    """
+    named = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
+    found = {cell: below.find(cell) for cell in named}
+    if not needed:
+        found = {cell: files if len(files) == 1 else [] for cell, files in found.items()}
+    elsewhere = [
+        cell for cell, files in found.items() if len(files) == 1 and named[cell] not in files
+    ]
+    if elsewhere:
+        log.info(
+            "%s: files found by their names below its folder: %d, such as %s for %s",
+            path, len(elsewhere), found[elsewhere[0]][0], quoted(elsewhere[0]),
+        )  # fmt: skip
+    found = {cell: files or [named[cell]] for cell, files in found.items()}
+    files, several = placed(path, frame["path"], found)
+    return frame.loc[files.index].assign(path=files), several
+
+
+def read_table(path: Path, options: ReadOptions) -> Rows:
+    """As `read_rows`, with one name or, if an item may have several, `JOIN` between them."""
+    return with_names(path, read_rows(path, options), options)
+
+
+def with_names(path: Path, rows: Rows, options: ReadOptions) -> Rows:
+    """Rows whose several labels have `JOIN` between them.
+
+    Raises
+    ------
+    SecondhandError : the cells hold several names, but an item is to have one.
+    """
+    labels = rows.frame["label"]
+    checked = options.multi_label or (
+        options.learned and not {*PREDICTION_COLUMNS} <= {*rows.frame}
+    )
+    if (
+        options.label
+        or options.class_columns
+        or not checked
+        or labels.str.contains(JOIN, regex=False).any()
+    ):
+        return rows
+    separator, example = joined_by(labels)
+    if not separator:
+        return rows
+    if not options.multi_label:
+        raise SecondhandError(
+            f"{path}: the labels look like several names in a cell, such as {quoted(example)}, and each combination would be a "
+            "class. If a file has several labels, add --labels multi. If such a label is one class, write it as "
+            f"{quoted('_'.join(example.replace(separator, ' ').split()))}"
+        )
+    log.info("%s: labels such as %s are read as several names", path, quoted(example))
+    return rows._replace(
+        frame=rows.frame.assign(label=labels.str.replace(separator, JOIN, regex=False))
+    )
+
+
+def item_columns(
+    path: Path, cells: pd.DataFrame, options: ReadOptions, below: Below
+) -> dict[str, str | None]:
+    """The column of each of the item table's, None for those that the table has not.
+
+    A line says which are read under other names.
+    """
     names = (
         *TEXT_COLUMNS,
         *PART_COLUMNS,
         *BAND_COLUMNS,
+        CONFIDENCE,
         *PREDICTION_COLUMNS,
         *CLUSTER_COLUMNS,
         "at",
@@ -69,88 +176,56 @@ def read_rows(
     column_of = {name: column_named(path, cells, name) for name in names}
     sequences = (column_named(path, cells, name) for name in SEQUENCES)
     column_of["sequence"] = next(filter(None, sequences), None)
-    if label_column:
-        named = column_named(path, cells, label_column)
-        if named is None and column_of["label"] and (options.warm_start or not options.alone):
-            named = column_of["label"]
-            log.info("%s has no column %r: its column %s is used", path.name, label_column, named)
-        column_of["label"] = named
-    paths = cells[column_of["path"]] if column_of["path"] else ()
-    if any(kind and kind.recordings for kind in map(find_kind, paths)) and not (
-        column_of["start"] and column_of["end"]
-    ):
-        column_of |= _span_columns(path, cells)
+    column_of["path"] = path_column(path, cells, options, below)
+    column_of["label"] = label_column(path, cells, options, column_of["path"])
+    paths = cells[column_of["path"]].unique() if column_of["path"] else ()
+    if not (column_of["start"] and column_of["end"]) and are_recordings(paths, below):
+        column_of |= span_columns(path, cells)
     if all(column_named(path, cells, name) for name in PAGE_COLUMNS):
         column_of |= {LABELLED: column_of["time"], "time": None}
-    frame = pd.DataFrame({name: cells[column] for name, column in column_of.items() if column})
-    if options.label:
-        frame["label"] = options.label
-    missing = [name for name in ("path", "label") if name not in frame]
-    missing = [(label_column or name) if name == "label" else name for name in missing]
-    if missing:
-        raise SecondhandError(
-            f"{path}: no column {' and no column '.join(map(repr, missing))}. It has "
-            f"{', '.join(map(quoted, cells.columns[:20])) or 'none'}, but needs path,label"
-            f"[,group][,split][,fold][,start][,end][,gps][,x][,y][,width][,height]. {_other_columns(cells, missing)}"
-        )
-    for name in frame.columns.drop("path"):
-        frame[name] = frame[name].str.normalize("NFC").str.strip()
-    frame = name_clusters(frame, path.name)
-    no_path = frame["path"].str.strip().eq("")
-    rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
-    if embedded is None:
-        online = frame["path"].str.match(r"\s*(?!(?i:file))[A-Za-z][A-Za-z0-9+.-]*://")
-        rejected += [
-            Rejected(cell, f"an address, not a file: download it (row {row + 2} of {path.name})")
-            for row, cell in zip(frame.index[online], frame["path"][online], strict=True)
-        ]
-        no_path |= online
-    no_label = ~no_path & frame["label"].eq(NOT_KNOWN if options.multi_label else "")
-    reason = "all labels are empty" if options.multi_label else "no label"
-    rejected += [
-        Rejected(str(frame.at[row, "path"]), f"{reason} (row {row + 2} of {path.name})")
-        for row in frame.index[no_label]
+    usual = {name: column_of[name] for name in ("path", "label")}
+    if other := [f"{quoted(c)} as {n}" for n, c in usual.items() if c and c.strip().lower() != n]:
+        log.info(
+            "%s: its columns are read so: %s. Choose others with --path-column and --label-column",
+            path, ", ".join(other),
+        )  # fmt: skip
+    return column_of
+
+
+def _no_column(
+    path: Path, cells: pd.DataFrame, column_of: Mapping[str, str | None], options: ReadOptions
+) -> SecondhandError:
+    """Error for a table without a column of files or of labels, with the columns that may be the missing ones."""
+    named = {"path": options.path_column, "label": options.label_column}
+    missing = [
+        name for name in named if not column_of[name] and not (name == "label" and options.label)
     ]
-    frame = frame.loc[~no_path & ~no_label]
-    if frame.empty:
-        first = first_left_out(rejected, "row")
-        raise SecondhandError(f"{path}: no row has both a path and a label{first}")
-    if resolve:
-        files = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
-        frame = frame.assign(path=frame["path"].map(files))
-    return Rows(normalise_splits(frame, path), rejected)
-
-
-def _other_columns(cells: pd.DataFrame, missing: Sequence[str]) -> str:
-    """Sentences on the columns that may be the missing ones."""
     first = {str(name): cells[name][cells[name].ne("")].head(1) for name in cells}
     files = [quoted(name) for name, cell in first.items() if any(map(find_kind, cell))]
-    classes = [
-        name for name in first
-        if name.strip().lower() not in (*TEXT_COLUMNS, *PART_COLUMNS)
-        and _CELLS.keys() & (values := {*cells[name].str.strip().str.lower()}) >= values - {""}
-    ]  # fmt: skip
     sentences = []
     if "path" in missing:
-        rename = f"If {' or '.join(files[:3])} names the files, rename it to path"
-        sentences += [rename if files else "For a table of triggers, add --strain"]
-    if "label" in missing and len(classes) > 1:
-        flag = f"--labels {','.join(classes)[:300]}"
-        sentences += [f"If {quoted(classes[0])} and others are classes, with 1 and 0, add {flag}"]
-    if [*missing] != ["path"]:
-        sentences += ["If another column holds the labels, add --label-column and its name"]
-    return ". ".join(sentences)
-
-
-def column_named(path: Path, cells: pd.DataFrame, name: str) -> str | None:
-    """Find a column by name, else one that differs only in case and spaces; None if there is none."""
-    alike = [column for column in cells.columns if str(column).strip().lower() == name.lower()]
-    matches = [column for column in alike if column == name] or alike
-    if len(matches) > 1:
-        raise SecondhandError(
-            f"{path}: {' and '.join(map(quoted, matches))} could both be the column {name!r}. Rename one of them"
-        )
-    return matches[0] if matches else None
+        like = f"If {' or '.join(files[:3])} names the files, add --path-column and its name"
+        sentences += [like if files else "For a table of triggers, add --strain"]
+        sentences += [
+            f"No file in {path.parent} or below is called {quoted(cell.iat[0])}, as {quoted(name)} says"
+            for name, cell in first.items() if len(cell) and plain(name) in PATHS and not files
+        ][:1]  # fmt: skip
+    if "label" in missing:
+        classes = [name for name in one_hot_columns(cells) if name != column_of["path"]]
+        if len(classes) > 1:
+            flag = f"--labels {','.join(classes)[:300]}"
+            sentences += [
+                f"If {quoted(classes[0])} and others are classes, with 1 and 0, add {flag}"
+            ]
+        rest = cells.drop(columns=filter(None, [*column_of.values(), *classes]))
+        repeated = [quoted(n) for n in rest if 1 < rest[n].nunique() <= max(2, len(rest) // 2)]
+        like = f", such as {' or '.join(repeated[:3])}," if repeated else ""
+        sentences += [f"If another column{like} holds the labels, add --label-column and its name"]
+    lack = " and no column ".join(repr(named[name] or name) for name in missing)
+    return SecondhandError(
+        f"{path}: no column {lack}. It has {', '.join(map(quoted, cells.columns[:20])) or 'none'}, but needs path,label"
+        f"[,group][,split][,fold][,start][,end][,gps][,x][,y][,width][,height]. {'. '.join(sentences)}"
+    )
 
 
 def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -173,11 +248,11 @@ def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.D
             existing = ", ".join(map(quoted, cells.columns[:20]))
             raise SecondhandError(f"{path}: no column {name!r} of --labels. It has {existing}")
         text = with_points(cells[name]).str.strip().str.lower()
-        for row in cells.index[~text.isin([*_CELLS, ""])][:1]:
+        for row in cells.index[~text.isin([*ONE_HOT, ""])][:1]:
             raise SecondhandError(
                 f"{path}, row {row + 2}: {name} is {quoted(cells.at[row, name])} (must be 1, 0 or empty)"
             )
-        columns[name] = text.map(_CELLS)
+        columns[name] = text.map(ONE_HOT)
     labels = [
         join_labels(
             [name for name, value in zip(names, row, strict=True) if value == 1],
@@ -190,64 +265,10 @@ def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.D
     return cells.assign(label=labels)
 
 
-#: Words for start and end in the names of columns, which may add a unit: "Start (s)", start_time, startSec, onset_s,
-#: "Begin Time (s)" (BirdNET-Analyzer, opensoundscape, DCASE, crowsetta, Raven).
-_SPANS = (
-    ("start", "end"), ("start", "stop"), ("begin", "end"), ("begin", "stop"), ("onset", "offset"), ("tmin", "tmax"),
-)  # fmt: skip
-_UNITS = {"time", "s", "sec", "secs", "second", "seconds"}
-#: Words in the name of a column of times in a file.
-_TIME_WORDS = {
-    "start", "begin", "end", "stop", "onset", "offset", "duration", "starttime", "endtime", "begintime",
-    "tmin", "tmax", "tstart", "tend",
-}  # fmt: skip
-
-
-def time_columns(names: Iterable[object]) -> list[str]:
-    """Names of columns that look like times in a file, such as ``offset_ms`` or ``BeginTime``."""
-    return [name for name in map(str, names) if _TIME_WORDS & _words(name)]
-
-
-def _words(name: object) -> set[str]:
-    text = re.sub(r"([a-z])([A-Z])", r"\1 \2", str(name)).lower()
-    return {*re.findall(r"[^\W_]+", text)}
-
-
-def _span_columns(path: Path, cells: pd.DataFrame) -> dict[str, str | None]:
-    """Columns of start and end of a table of recordings under another program's names.
-
-    A warning names columns that only look like times.
-    """
-    for words in _SPANS:
-        start, end = (
-            min((n for n in map(str, cells) if _words(n) - _UNITS == {word}), key=len, default="")
-            for word in words
-        )
-        if start and end:
-            columns = [cells[name].mask(cells[name].isin(MISSING), "") for name in (start, end)]
-            if all(
-                (pd.to_numeric(with_points(c), errors="coerce").notna() | c.eq("")).all()
-                for c in columns
-            ):
-                log.info("%s: the columns %s and %s are read as start and end", path, start, end)
-                return {"start": start, "end": end}
-    times = time_columns(cells.columns.drop(["start", "end"], errors="ignore"))
-    whole = (
-        set() if column_named(path, cells, "start") else {"duration"}
-    )  # which a whole file has, too
-    if {name.strip().lower() for name in times} - whole:
-        log.warning(
-            "%s: columns that look like times in the recordings are not read: %s. If each row is a part of its "
-            "recording, call them start and end (seconds; the end is start plus duration)", path,
-            ", ".join(map(quoted, times)),
-        )  # fmt: skip
-    return {}
-
-
 def _claims(path: Path, options: ReadOptions) -> bool:
     name = path.name.lower()
     if name.endswith(".txt"):  # a spreadsheet saves "Unicode text" under this ending, too
-        return path.is_file() and {"path", "label"} <= {*column_names(path)}
+        return path.is_file() and are_known(column_names(path))
     return name.endswith(_ENDINGS) and path.is_file()
 
 
@@ -257,8 +278,8 @@ SOURCES.add(
         name="table",
         order=80,
         claims=_claims,
-        read=read_rows,
+        read=read_table,
         reads=f"a table with the columns path,label, whose name ends in {', '.join(ENDINGS)}",
-        has_multi_label=Path.is_file,
+        has_multi_label=lambda path: path.is_file(),
     )
 )

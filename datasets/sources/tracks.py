@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import filecmp
 import math
-import os
 import re
 import unicodedata
 from collections import defaultdict
@@ -18,6 +17,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from datasets.core.address import as_path, is_file, local, split
 from datasets.core.cells import NOCALL, column_names, file_named, is_nocall, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import files_below, is_user_file, walk
@@ -138,7 +138,7 @@ class Recordings:
 
     def __init__(self, files: list[str]) -> None:
         self._named: dict[tuple[Path | None, str], list[str]] = defaultdict(list)
-        for file in map(Path, files):
+        for file in map(as_path, files):
             for key in map(_composed, (file.name, file.stem, tab_cell(file.name))):
                 for folder in (file.parent, None):
                     if str(file) not in self._named[folder, key]:
@@ -146,9 +146,9 @@ class Recordings:
 
     def beside(self, table: Path, recording: str) -> str:
         """The recording that a table names; for one in another folder, its copy in the table's folder, if any."""
-        if not Path(recording).absolute().is_relative_to(table.parent.absolute()):
-            for copy in self._named.get((table.parent, _composed(Path(recording).name)), []):
-                if filecmp.cmp(copy, recording, shallow=False):
+        if not as_path(recording).absolute().is_relative_to(table.parent.absolute()):
+            for copy in self._named.get((table.parent, _composed(split(recording)[1])), []):
+                if filecmp.cmp(local(copy), local(recording), shallow=False):
                     return copy
         return recording
 
@@ -206,7 +206,7 @@ def read(path: Path, options: ReadOptions) -> Rows:
     """
     if path.is_dir():
         files, rejected = files_below(path)
-        tables = [Path(file) for file in files if file.lower().endswith(".txt")]
+        tables = [as_path(file) for file in files if file.lower().endswith(".txt")]
     else:
         beside = filter(is_user_file, sorted(path.parent.iterdir()))
         files = [str(file) for file in beside if file.is_file()]
@@ -233,7 +233,7 @@ def read(path: Path, options: ReadOptions) -> Rows:
         for file in files:
             if file in sounds and file not in labelled:
                 rejected.append(Rejected(file, unlabelled.get(file, "no table with its name")))
-            elif file not in sounds and Path(file) not in tables:
+            elif file not in sounds and as_path(file) not in tables:
                 rejected.append(Rejected(file, "neither a recording nor a table of labels"))
     frame = pd.DataFrame(rows).drop_duplicates(["path", "start", "end", "label"])
     return Rows(frame.reset_index(drop=True), rejected)
@@ -256,7 +256,7 @@ def _place_spans(
     for start, end, label, line, file, low, high in spans:
         name = PureWindowsPath(file).name  # splits at \ and at /
         recording = file_named(table.parent, file) if name else ""
-        if os.path.isfile(recording):
+        if is_file(recording):
             candidates = [recordings.beside(table, recording)]
         else:
             candidates = recordings.named(table.parent, name) or (

@@ -18,19 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from datasets.core.address import absolute, read_ahead
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import QuickState
+from datasets.core.hashes import Hashes, digest_of, hash_shared
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 from datasets.core.processes import CRASHED, in_parallel
-from datasets.core.store import (
-    FAILURE,
-    MAX_BYTES,
-    PICTURE,
-    CacheError,
-    Store,
-    digest_of,
-    hash_shared,
-)
+from datasets.core.store import FAILURE, MAX_BYTES, PICTURE, SOURCES, CacheError, Store
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -120,7 +114,8 @@ def render_sources(
     root: Path, spectrogram: SpectrogramSettings, work: list[tuple[Part, str | None]]
 ) -> list[Outcome]:
     """Render items; a failure affects only its own item."""
-    return [_render_one(root, spectrogram, item, digest) for item, digest in work]
+    fetched = read_ahead(work, lambda one: one[0].path)
+    return [_render_one(root, spectrogram, item, digest) for item, digest in fetched]
 
 
 def _render_one(
@@ -178,8 +173,8 @@ class PictureCache:
 
     def __init__(self, root: AnyPath | None = None, *, max_bytes: int = MAX_BYTES) -> None:
         self.store = Store(root, max_bytes)
-        self.root = self.store.root
-        self.store.sources.refresh()
+        self.root, self.sources = self.store.root, Hashes(self.store.root / SOURCES)
+        self.sources.refresh()
         self._bytes: int | None = None  # in the store; counted when first needed
         self._warned = False
 
@@ -196,7 +191,7 @@ class PictureCache:
             return stored_picture
         state = QuickState.read(item.path)
         digest = digest or digest_of(item.path)
-        self.store.sources.add(item.path, state, digest)
+        self.sources.add(item.path, state, digest)
         picture, added = render_picture(self.root, item, spectrogram, digest)
         self._grow(added)
         return picture
@@ -207,7 +202,7 @@ class PictureCache:
         with contextlib.suppress(BadFile):  # reported when the file is read
             picture, digest = self._find(item, fingerprint)
             if digest is None:  # another process may have rendered it
-                self.store.sources.refresh()
+                self.sources.refresh()
                 picture, _ = self._find(item, fingerprint)
             return picture
         return None
@@ -240,7 +235,7 @@ class PictureCache:
         sources = [as_part(item) for item in items]
         outcomes, digests, missing = dict[int, Outcome](), dict[str, str](), list[int]()
         fingerprint = spectrogram.fingerprint()
-        self.store.sources.refresh()
+        self.sources.refresh()
         self.store.sweep()
         for index, item in enumerate(sources):
             try:
@@ -255,7 +250,7 @@ class PictureCache:
                 if digest:
                     digests[item.path] = digest
         for path, state, digest in hash_shared((sources[i].path for i in missing), digests):
-            self.store.sources.add(path, state, digest)
+            self.sources.add(path, state, digest)
             digests[path] = digest
         finished = len(outcomes)
         if progress:
@@ -271,7 +266,7 @@ class PictureCache:
         else:  # the working directory of its workers may be another
             root = Path(os.path.abspath(self.root))
             work = [
-                [(item._replace(path=os.path.abspath(item.path)), digest) for item, digest in chunk]
+                [(item._replace(path=absolute(item.path)), digest) for item, digest in chunk]
                 for chunk in work
             ]
             task = partial(render_sources, root, spectrogram)
@@ -282,7 +277,7 @@ class PictureCache:
             for index, outcome in zip(chunks[number], chunk_outcomes, strict=True):
                 outcomes[index] = outcome
                 if outcome.state:
-                    self.store.sources.add(sources[index].path, outcome.state, outcome.digest)
+                    self.sources.add(sources[index].path, outcome.state, outcome.digest)
                 self._grow(outcome.added)
             finished += len(chunk_outcomes)
             if progress:
@@ -314,7 +309,7 @@ class PictureCache:
 
     def _find(self, item: Part, fingerprint: str) -> tuple[Path | None, str | None]:
         """Cached picture and hash of a file, as far as known without reading the file; else None."""
-        digest = self.store.sources.get(item.path, QuickState.read(item.path))
+        digest = self.sources.get(item.path, QuickState.read(item.path))
         if digest is None:
             return None, None
         key = key_of(digest, fingerprint, span_of(item))

@@ -329,9 +329,9 @@ def _read_gwf(path: Path, wanted: Wanted) -> StrainFile:
         raise SecondhandError(f"{path}: GWF frames need gwpy. Install it: {remedy}") from error
     try:
         _check_sums(path)
-        names = sorted(str(name) for name in get_channel_names(str(path)))
+        names = sorted(str(name) for name in get_channel_names(os.fspath(path)))
         channel = _strain_channel(path, names, wanted)
-        series = TimeSeries.read(str(path), channel, format="gwf")
+        series = TimeSeries.read(os.fspath(path), channel, format="gwf")
     except ImportError as error:
         raise SecondhandError(f"{path}: {error}. Install it: {remedy}") from error
     except BadFile:
@@ -396,7 +396,7 @@ def _check_sums(path: Path) -> None:
     """Raise RuntimeError if bytes of a frame file have changed, by the checksum at its end (LIGO-T970130, version 8)."""
     from lalframe import FrFileCksumValid, FrFileOpenURL
 
-    opened = FrFileOpenURL(str(path))
+    opened = FrFileOpenURL(os.fspath(path))
     with path.open("rb") as file:
         version = file.read(6)[5]
         file.seek(-_END, os.SEEK_END)
@@ -426,13 +426,16 @@ def _open_hdf5(path: Path, wanted: Wanted) -> Iterator[StrainFile]:
     with file:
         with as_bad_file(path):
             series = _gwpy_series(file)
-            if series and "strain" not in file:
+            if series and ("strain" not in file or "strain" in series.values()):
                 channel = _strain_channel(path, sorted(series), wanted)
-                named = channel if ":" in channel else ""
-                source = _read_series(path, file, series[channel], ("dx", "x0"), named)
+                source = _read_series(path, file, series[channel], ("dx", "x0"), channel)
             else:
                 source = _read_series(path, file, "strain/Strain", ("Xspacing", "Xstart"))
         yield source
+
+
+#: The channel of a series of gwpy that is called after its detector alone.
+_UNNAMED = "strain"
 
 
 def _gwpy_series(file: Any) -> dict[str, str]:
@@ -450,7 +453,8 @@ def _gwpy_series(file: Any) -> dict[str, str]:
                 label = next(
                     (node.attrs[key] for key in ("channel", "name") if key in node.attrs), name
                 )
-                found[str(label) if ":" in str(label) else name] = f"{place}{name}"
+                of_detector = f"{name}:{_UNNAMED}" if re.fullmatch(r"[A-Z]\d", name) else name
+                found[str(label) if ":" in str(label) else of_detector] = f"{place}{name}"
             elif isinstance(node, h5py.Group) and place.count("/") < 2:
                 groups.append((f"{place}{name}/", node))
     return found
@@ -481,7 +485,8 @@ def _read_series(
 
     pieces = _in_pieces(path, name, samples, read)
     detector = _detector(channel) or _meta_detector(path, file)
-    return StrainFile(rate, start, samples, detector, pieces, channel)
+    named = channel if ":" in channel and channel != f"{detector}:{_UNNAMED}" else ""
+    return StrainFile(rate, start, samples, detector, pieces, named)
 
 
 def _meta_detector(path: Path, file: Any) -> str:

@@ -23,8 +23,10 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
+from datasets.core.address import absolute, as_path, split
 from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
+from datasets.core.file_state import QuickState
 from datasets.core.files import write_beside
 from datasets.core.processes import check_files_isolated
 from datasets.core.scanning import files_below
@@ -164,7 +166,7 @@ def read_frames(source: str) -> Frames:
     ------
     SecondhandError : no file name has detector, GPS time and duration.
     """
-    path = Path(source)
+    path = as_path(source)
     rejected: list[Rejected] = []
     if path.is_dir():
         files, rejected = files_below(path)
@@ -193,7 +195,7 @@ def _by_detector(files: Iterable[str]) -> tuple[dict[str, list[Frame]], list[str
     by_detector: dict[str, list[Frame]] = {}
     unnamed = []
     for file in files:
-        name = _NAME.fullmatch(Path(file).name)
+        name = _NAME.fullmatch(split(file)[1])
         if name is None:
             unnamed.append(file)
             continue
@@ -300,8 +302,8 @@ def write_list(stream: Stream) -> str:
     so its name changes with a file.
     """
     files, wanted, scan = stream
-    states = [(os.stat(path).st_size, os.stat(path).st_mtime_ns) for _, _, path in files]
-    paths = [(start, end, os.path.abspath(path)) for start, end, path in files]
+    states = [QuickState.read(path)[:2] for _, _, path in files]
+    paths = [(start, end, absolute(path)) for start, end, path in files]
     listed = {"files": paths, "wanted": wanted, "scan": scan, "states": states}
     text = json.dumps(listed).encode()
     series = parse_series(files[0].path)
@@ -354,13 +356,13 @@ def _parsed(path: Path) -> Stream:
 
 def read_scan(path: str | os.PathLike[str]) -> Span | None:
     """GPS times between which the strain of a list is cut into windows; None for other files."""
-    return read_list(path).scan if os.fspath(path).endswith(LIST) else None
+    return read_list(path).scan if str(path).endswith(LIST) else None
 
 
 @contextmanager
 def open_strain(path: str | os.PathLike[str], *, at: float = nan) -> Iterator[StrainFile]:
     """Open a strain file, as `datasets.strain.formats.open_file`, or a list of `write_list`, as `open_joined`."""
-    path = Path(path)
+    path = as_path(path)
     with open_joined(path, at) if path.suffix == LIST else open_file(path) as source:
         yield source
 
@@ -392,7 +394,7 @@ def open_joined(path: Path, at: float = nan) -> Iterator[StrainFile]:
             if outside and len(frames) > 1:  # names are rounded to seconds
                 continue
             try:
-                with open_file(Path(frame.path), wanted) as source:
+                with open_file(as_path(frame.path), wanted) as source:
                     if source.rate != rate:
                         raise BadFile(
                             frame.path,
@@ -412,7 +414,7 @@ def open_joined(path: Path, at: float = nan) -> Iterator[StrainFile]:
 def _opened(path: str, wanted: Wanted, problems: dict[str, str]) -> StrainFile | None:
     """Header of a file; None, with the reason in ``problems``, if it cannot be read."""
     try:
-        with open_file(Path(path), wanted) as source:
+        with open_file(as_path(path), wanted) as source:
             return source
     except BadFile as error:
         problems[path] = error.reason

@@ -149,7 +149,7 @@ class QScanSettings(SpectrogramSettings):
         context = (
             spectrogram.context if "context" in settings else min(spectrogram.context, held_seconds)
         )
-        return replace(spectrogram, fmax=spectrogram._band(rate)[1], context=context)
+        return replace(spectrogram, fmax=spectrogram.band(rate)[1], context=context)
 
     @property
     def _rows_and_columns(self) -> tuple[int, int]:
@@ -273,7 +273,7 @@ class QScanSettings(SpectrogramSettings):
 
     def _axis(self, signal: Strain) -> NDArray[np.float64]:
         """Frequency of each row of pixels, lowest first."""
-        return np.geomspace(*self._band(signal.rate), self._height)
+        return np.geomspace(*self.band(signal.rate), self._height)
 
     def _rows(self, signal: Strain) -> int:
         """Number of rows of pixels that the sampling rate allows."""
@@ -300,7 +300,8 @@ class QScanSettings(SpectrogramSettings):
         except ValueError as error:
             raise BadFile(signal.path, str(error)) from error
 
-    def _band(self, rate: float) -> tuple[float, float]:
+    def band(self, rate: float) -> tuple[float, float]:
+        """Lowest and highest frequency in Hz that are shown of strain with this sampling rate."""
         top = self.fmax or min(2048.0, rate * 1200 / 4096)
         return self.fmin, max(top, 2 * self.fmin)
 

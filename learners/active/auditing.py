@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from datasets.core.address import split
 from datasets.core.cells import file_named, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import FileOrPart, Part
@@ -261,7 +262,7 @@ def labels_of(
 
 def _digest(model: str, row: Mapping[str, object]) -> str:
     """Digest of a model and a row, without its label and folder, whatever program wrote the numbers."""
-    cells = {"path": Path(str(row["path"]).replace("\\", "/")).name}
+    cells = {"path": split(str(row["path"]).replace("\\", "/"))[1]}
     for name in ("start", "end", "gps", *_OF_PREDICTION):
         cell = row.get(name)
         if cell is None or cell == "":

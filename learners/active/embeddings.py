@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets.core.address import absolute
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import FileState, is_same
 from datasets.core.files import file_beside
@@ -155,10 +156,10 @@ class Embeddings:
         _, queries, why = _vectors(predictions)
         if why or not len(queries):
             raise BadFile(part.path, why or f"{Why.NO_SIGNAL}: there is nothing to search for")
-        excluded = part._replace(path=os.path.abspath(part.path))
+        excluded = part._replace(path=absolute(part.path))
         if excluded.at is None and len(predictions) == 1 and KINDS[self.predictor.kind].gps:
             excluded = excluded._replace(at=predictions[0].prediction.part.at)  # its loudest moment
-        paths = None if files is None else {os.path.abspath(path) for path in files}
+        paths = None if files is None else {absolute(path) for path in files}
         return self.nearest(queries, top=top, paths=paths, exclude=excluded)
 
     def nearest(
@@ -216,14 +217,14 @@ class Embeddings:
         self, files: Iterable[str | os.PathLike[str]], bs: int, workers: int | None
     ) -> ExtendSummary:
         known, rejected, silent = self._known(), list[Rejected](), 0
-        names = {os.path.abspath(name): name for name in nameable(files, rejected)}
+        names = {absolute(name): name for name in nameable(files, rejected)}
         to_read = [
             name
             for path, name in names.items()
             if path not in known or not is_same(known[path], name)
         ]
         states: dict[str, FileState | None] = {}
-        without = {os.path.abspath(name) for name in to_read} & known.keys()
+        without = {absolute(name) for name in to_read} & known.keys()
 
         def names_to_read() -> Iterator[str]:
             # The state is taken before the file is read, so that a file written meanwhile is read again later.
@@ -254,7 +255,7 @@ class Embeddings:
                     rejected.append(Rejected(part.path, why or "created while it was read"))
                     continue
                 silent += not places
-                path = os.path.abspath(part.path)
+                path = absolute(part.path)
                 if places:
                     without.discard(path)
                 cells = vectors.astype("<f2")

@@ -13,6 +13,7 @@ from datasets.core.files import write_beside
 from learners.active.sheets import Shot, write_sheet
 from learners.files.jsonable import jsonable
 from learners.files.lock import check_replaceable
+from learners.files.published import published
 from learners.inference.predictions import cell
 from learners.inference.predictor import Predictor
 
@@ -51,8 +52,9 @@ def write_list(
     out: Path, text: str, predictor: Predictor, shots: Sequence[Shot], *, title: str, lead: str
 ) -> str:
     """Write the table to ``out`` and the contact sheet beside it; return two lines with their names."""
-    sheet = write_sheet(sheet_of(out), predictor, shots, title=title, lead=lead)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    json_lines = text.startswith("{")
-    write_beside(out, text.encode("utf-8") if json_lines else csv_bytes(text))
-    return f"table   {out}\nsheet   {sheet}"
+    with published(out, overwrite=True) as place:
+        sheet = write_sheet(sheet_of(place), predictor, shots, title=title, lead=lead)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        json_lines = text.startswith("{")
+        write_beside(place, text.encode("utf-8") if json_lines else csv_bytes(text))
+    return f"table   {out}\nsheet   {sheet_of(out) / sheet.name}"

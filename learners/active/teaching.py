@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from datasets.core.address import absolute
 from datasets.core.cells import read_frame
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState, read_states
@@ -65,7 +66,7 @@ class LabelledContent:
     def spans(self, path: str, state: FileState | None) -> Sequence[Span]:
         """Labelled spans of a file in this state."""
         content = self.contents.get(state.content, []) if state else []
-        return [*content, *self.paths.get(os.path.abspath(path), [])]
+        return [*content, *self.paths.get(absolute(path), [])]
 
 
 class Suggestion(NamedTuple):
@@ -294,7 +295,7 @@ def labelled_in(model: str | os.PathLike[str]) -> LabelledContent:
         for part in parts_of(rows):
             state, span = states.get(part.path), _span(part)
             if state is None:
-                labelled.paths[os.path.abspath(part.path)].append(span)
+                labelled.paths[absolute(part.path)].append(span)
             else:
                 labelled.contents[state.content].append(span)
     except (ValueError, TypeError, KeyError, OSError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import Counter
@@ -11,6 +10,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from datasets.core import progress
+from datasets.core.address import is_address, is_folder
 from datasets.core.options import flag
 from datasets.core.scanning import skipped_line
 from datasets.kinds.finding import find_files, some_files
@@ -58,7 +58,10 @@ class FileCall(Call):
         return some_files(self.settings.paths, self.bundle.kind, skipped)
 
     def count(self) -> Count:
-        """Counts the files in a thread, as listing a large folder takes long; None until they are counted."""
+        """Counts the files in a thread, as listing a large folder takes long; None until they are counted, and for
+        addresses, of which a second listing would cost requests."""
+        if any(map(is_address, self.settings.paths)):
+            return lambda: None
         counts: list[int] = []
 
         def count() -> None:
@@ -143,7 +146,7 @@ class FileCall(Call):
         named = {n: value for n, value in vars(settings).items() if n not in FREE_OF_PREDICTION}
         return {
             "model": model_digest(settings.model)[:12],
-            "folders": [name for name in settings.paths if os.path.isdir(name)],
+            "folders": [name for name in settings.paths if is_folder(name)],
             **{flag(name): value for name, value in named.items()},
             "--classes": options.get("only"),
             "--threshold-per-class": settings.threshold_per_class and options["threshold"],

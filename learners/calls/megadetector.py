@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets.cameras.clock import Clock
+from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
 from datasets.sources.megadetector import Detections, is_detections, read_detections
@@ -25,7 +26,7 @@ from learners.predictions.rows import Feature
 
 
 def _files(settings: Any) -> list[Path]:
-    return [Path(path) for path in settings.paths if is_detections(Path(path))]
+    return [path for path in map(as_path, settings.paths) if is_detections(path)]
 
 
 class MegaDetectorCall(PictureCall):

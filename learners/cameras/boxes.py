@@ -6,9 +6,9 @@ import logging
 import os
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from datasets.core.address import as_path, is_address, is_folder
 from datasets.core.errors import BadFile
 from datasets.core.part import Part
 from learners.inference.decoding import Pieces
@@ -42,7 +42,7 @@ class Boxes(Pieces):
     def __call__(self, file: Part) -> Sequence[tuple[Part, BadFile | Reason | None]]:
         if failure := self._detections.frames[file.path].failure:
             return [(file, BadFile(file.path, failure))]
-        if not os.path.isfile(file.path):
+        if not (is_address(file.path) or os.path.isfile(file.path)):
             return [(file, BadFile(file.path, "there is no such file"))]
         found = [
             (
@@ -90,7 +90,7 @@ def name_detections(bundle: Bundle, paths: Sequence[str]) -> None:
     from datasets.sources.megadetector import has_detections
 
     folders = (
-        [Path(path) for path in paths if os.path.isdir(path)] if trained_on_boxes(bundle) else []
+        [as_path(path) for path in paths if is_folder(path)] if trained_on_boxes(bundle) else []
     )
-    for file in filter(has_detections, chain.from_iterable(map(Path.iterdir, folders))):
+    for file in filter(has_detections, chain.from_iterable(folder.iterdir() for folder in folders)):
         log.warning("%s has the boxes of a detector. To predict them, name it instead", file)

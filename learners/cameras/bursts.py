@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from datasets.cameras.clock import Clock, iso
+from datasets.core.address import split
 from datasets.core.errors import SecondhandError, counted
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
@@ -159,7 +159,7 @@ def bursts_from_settings(settings: Any, rule: AnyRule, clock: Clock, top: int) -
 
 def camera_of(path: str, clock: Clock) -> str:
     """The camera of a file: its deployment, else its folder."""
-    return clock.find(path).deployment or os.path.dirname(path)
+    return clock.find(path).deployment or split(path)[0]
 
 
 def _count(event: Prediction) -> int | None:

@@ -9,8 +9,9 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
+from datasets.core.address import is_address
 from datasets.core.options import Checked, Limits, option, positional
-from datasets.items.settings import CHANNEL, DEPLOYMENTS
+from datasets.items.settings import CHANNEL, DEPLOYMENTS, LABEL_COLUMN, PATH_COLUMN
 from datasets.kinds.base import KINDS
 
 #: Settings of a prediction that may change when its job resumes: they do not affect the predictions, or name files.
@@ -196,11 +197,8 @@ class EvaluateSettings(OverrideSettings):
     data: str = option(
         MISSING, "Labelled files, as for finetune --data.", metavar="SOURCE", once=True
     )
-    label_column: str | None = option(
-        None,
-        "Column of the labels in a table. Default: label, or the usual column of the format.",
-        metavar="NAME",
-    )
+    path_column: str | None = option(None, PATH_COLUMN, metavar="NAME")
+    label_column: str | None = option(None, LABEL_COLUMN, metavar="NAME")
     strain: str | None = option(None, STRAIN, metavar="PATH")
     channel: str | None = option(None, CHANNEL, metavar="NAME")
     labels: bool = option(
@@ -230,6 +228,7 @@ class EvaluateSettings(OverrideSettings):
 
     def conflicts(self) -> dict[str, object]:
         return {
+            f"--out {self.out} (name a folder on a disk)": is_address(self.out),
             "--events with --no-labels (leave one of them out)": self.events and not self.labels,
             "--gap without --events (give it too, or leave --gap out)": self.gap
             and not self.events,

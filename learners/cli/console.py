@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from datasets.core import progress
+from datasets.core.address import hidden
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.program import extra, installed_commands, use_utf8_output
 from datasets.core.scanning import skipped_line
@@ -128,7 +129,8 @@ def command_line(module: str, *words: object) -> str:
 def as_typed(module: str, argv: Sequence[object] | None) -> str:
     """A command as a user types it; without ``argv`` the one that is running."""
     words = sys.argv[1:] if argv is None else argv
-    return shlex.join([*installed_commands(f"python -m {module}").split(), *map(str, words)])
+    typed = [hidden(str(word)) for word in words]
+    return shlex.join([*installed_commands(f"python -m {module}").split(), *typed])
 
 
 def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str]) -> int:
@@ -231,7 +233,9 @@ def log_to_terminal(file: Path | None = None) -> None:
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     root = logging.getLogger()
     root.setLevel(logging.INFO)
-    for name in ("httpx", "httpx2", "huggingface_hub", "timm", "matplotlib", "fontTools"):
+    for name in (
+        "aiobotocore", "botocore", "httpx", "httpx2", "huggingface_hub", "timm", "matplotlib", "fontTools",
+    ):  # fmt: skip
         logging.getLogger(name).setLevel(logging.WARNING)
     for handler in root.handlers:
         handler.close()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.options import Checked, Limits, option
 from datasets.core.scanning import absolute_path
@@ -343,7 +344,7 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole(one) for one in value]
     if isinstance(value, Path):
-        return value if str(value).startswith("hf:") else Path(absolute_path(value))
+        return value if str(value).startswith("hf:") else as_path(absolute_path(value))
     if value is None or not (os.path.exists(value) or glob.has_magic(value)):
         return value
     return absolute_path(value)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from pathlib import Path
 
 import pandas as pd
 
 from datasets.audio.decode import outside, probe
 from datasets.core import progress
+from datasets.core.address import as_path
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.kinds.base import KINDS
 from learners.cli.commands import EvaluateSettings
@@ -81,4 +81,4 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
     )  # fmt: skip
     with write_folder(settings, table, events) as folder, progress.step("Writing the report"):
         write_events(folder, bundle, table, {**figures, "notices": lines}, command=command)
-    return EvaluationResult(Path(settings.out), figures, lines, unusable(table))
+    return EvaluationResult(as_path(settings.out), figures, lines, unusable(table))

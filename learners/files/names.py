@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from datasets.core.address import absolute, as_path, is_address, split
+
 #: Folders that lead to a file, wherever in a sentence; not those of a web address, nor "and/or".
 _FOLDERS = re.compile(r"(?<![^\s'\"(\[{=,;`])(?:~|\.\.)?/(?=[^\s/])(?:[^/\s'\"<>|,;:()]+/)*")
 
@@ -29,11 +31,15 @@ class PathShortener:
     """
 
     def __init__(self, source: str = "", *files: Iterable[str]) -> None:
-        named = [Path(part) for part in source.split(SEVERAL) if part]
+        named = [as_path(part) for part in source.split(SEVERAL) if part]
         roots = [path if path.is_dir() else path.parent for path in named if path.exists()]
         forms = _forms(roots)
         for paths in files:
-            folders = {os.path.dirname(file) for file in paths if not file.startswith(forms)}
+            folders = {
+                os.path.dirname(file)
+                for file in paths
+                if not (file.startswith(forms) or is_address(file))
+            }
             if "" not in folders and len({os.path.isabs(folder) for folder in folders}) == 1:
                 roots += _shared_by(folders)
         self._home = _forms([_home()])
@@ -61,7 +67,8 @@ class PathShortener:
 
 def last_part(path: str) -> str:
     """Last part of a path; "." and ".." are resolved first."""
-    return Path(path).name if Path(path).name not in ("", "..") else Path(path).resolve().name
+    name = split(path.rstrip("/"))[1]
+    return name if name not in ("", ".", "..") else Path(path).resolve().name
 
 
 def data_name(source: str) -> str:
@@ -117,6 +124,6 @@ def _home() -> Path:
 
 def _forms(folders: Iterable[Path]) -> tuple[str, ...]:
     """Folders in the forms that may precede a file name: unchanged, absolute, and with links resolved."""
-    ways = (str, os.path.abspath, os.path.realpath)
-    paths = {way(folder) for folder in folders for way in ways}
+    paths = {str(folder) for folder in folders}
+    paths |= {way(folder) for folder in paths for way in (absolute, os.path.realpath)}
     return tuple(f"{form.rstrip('/')}/" for form in sorted(paths) if form not in (".", "/"))

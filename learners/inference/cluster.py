@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 from itertools import islice
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from datasets.core.address import absolute
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.files import folder_beside
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
 from learners.acceleration import keep_memory_on_cpu
@@ -79,22 +84,24 @@ def predict_on(
     Parameters
     ----------
     cluster : from `datasets.cluster.connect`.
-    model : model folder; every worker loads it once, from this path.
+    model : model folder; it is sent to every worker, which loads it once.
     paths : files that the workers see under these names; read lazily.
     at, bs : as in `Predictor.predict`.
     settings : options of `Predictor`: threshold, score, top, device, tta.
 
     Raises
     ------
-    SecondhandError : a worker does not see the model or a file, or the cluster is lost.
+    SecondhandError : there is no such model, a worker does not see a file, or the cluster is lost.
     """
     if bs < 1:
         raise SecondhandError(f"--bs {bs}: expected at least 1")
-    folder = os.path.abspath(model)
-    task = partial(predict_chunk, folder, model_digest(folder), bs, tuple(sorted(settings.items())))
+    digest = model_digest(model)
+    with tempfile.TemporaryDirectory() as folder:
+        cluster.send(Path(shutil.make_archive(f"{folder}/{digest}", "zip", model)))
+    task = partial(predict_chunk, digest, bs, tuple(sorted(settings.items())))
     remaining = (os.fspath(path) for path in paths)
     while names := list(islice(remaining, _TOGETHER * bs)):
-        parts = [Part(os.path.abspath(path), at=at) for path in names]
+        parts = [Part(absolute(path), at=at) for path in names]
         chunks = [parts[first : first + bs] for first in range(0, len(parts), bs)]
         # Predictions of later chunks, to be yielded in order.
         ready: dict[int, list[Prediction | None]] = {}
@@ -111,30 +118,23 @@ def predict_on(
 
 
 def predict_chunk(
-    folder: str, digest: str, bs: int, settings: tuple[tuple[str, Any], ...], parts: list[Part]
+    digest: str, bs: int, settings: tuple[tuple[str, Any], ...], parts: list[Part]
 ) -> list[Prediction | None]:
-    """Predictions of a chunk of files, in the worker; ``digest`` is the `model_digest` of the folder.
-
-    Raises
-    ------
-    SecondhandError : the worker does not have the folder, or has another model in it.
-    """
+    """Predictions of a chunk of files, in the worker; ``digest`` is the `model_digest` of the model that was sent."""
     with _loading:  # the threads of a worker share the model
-        predictor = _predictor(folder, digest, settings)
+        predictor = _predictor(digest, settings)
     with keep_thread_count(1):
         return list(predictor.predict(parts, bs=bs, workers=1))
 
 
 @cache
-def _predictor(folder: str, digest: str, settings: tuple[tuple[str, Any], ...]) -> Predictor:
+def _predictor(digest: str, settings: tuple[tuple[str, Any], ...]) -> Predictor:
+    from datasets.cluster import sent
     from learners.inference.predictor import Predictor
 
-    if not os.path.isdir(folder):
-        raise SecondhandError(
-            f"the model folder {folder} does not exist there. Put it where all workers see it under this path"
-        )
-    if model_digest(folder) != digest:
-        raise SecondhandError(f"another model is in {folder}. Copy the model folder again")
+    folder = sent(digest)
+    with folder_beside(folder, replace=False) as beside:
+        shutil.unpack_archive(sent(f"{digest}.zip"), beside)
     keep_memory_on_cpu(dict(settings).get("device", "auto"))
     return Predictor(folder, **dict(settings))
 

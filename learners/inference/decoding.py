@@ -9,12 +9,13 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
+from datasets.core.address import read_ahead
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import FileOrPart, Part, as_part
 from datasets.core.processes import CRASHED, IsolatedCalls, cores
@@ -209,7 +210,8 @@ class Decoder:
 
     def open_all(self, files: Iterable[FileOrPart], workers: int | None = None) -> Iterator[Opened]:
         calls = self._start_openers(workers)
-        for _, shown in calls.ahead(files, 8 * calls.workers, argument=as_part):
+        parts = read_ahead(map(as_part, files), attrgetter("path"))
+        for _, shown in calls.ahead(parts, 8 * calls.workers, argument=lambda part: part):
             yield shown.opened
 
     def batches(
@@ -219,7 +221,7 @@ class Decoder:
 
         Files are opened two batches ahead of the network.
         """
-        pieces = self._cut(files)
+        pieces = self._cut(read_ahead(files, attrgetter("path")))
         first = list(islice(pieces, 2))
         # One file needs one process; processes that are running are used.
         calls = self._start_openers(1 if len(first) < 2 and self._openers is None else workers)

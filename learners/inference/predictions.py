@@ -15,7 +15,7 @@ from datasets.core.part import Part, as_columns
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS
 from learners.rule.base import AnyRule
-from learners.rule.decisions import Branch, Decisions
+from learners.rule.decisions import Decisions
 from learners.rule.reasons import Reason, Why
 
 Floats = npt.NDArray[np.float32]
@@ -157,44 +157,27 @@ def predictions_from(
     ]
 
 
-def decisions_of(rows: Sequence[Any], classes: Sequence[str]) -> Decisions:
-    """What was measured of predictions, or of rows of a table of them, for another rule to decide on.
+def decisions_of(rows: Sequence[Prediction], classes: Sequence[str]) -> Decisions:
+    """What was measured of files that could be read, for another rule to decide on.
 
-    Classes that a prediction does not list have a probability of 0, and a table holds no score: it is NaN, which no floor
-    refuses. Predictions of files that could not be read have nothing to decide on.
+    Classes that a prediction does not list have a probability of 0.
     """
     numbers = {name: number for number, name in enumerate(classes)}
     probabilities = np.zeros((len(rows), len(classes)))
-    branches = list[Branch]()
     for n, row in enumerate(rows):
-        listed = _pairs(getattr(row, "top", ()))
-        for name, p in (*listed, (row.best, row.probability)):
+        for name, p in (*row.top, (row.best, row.probability)):
             probabilities[n, numbers[name]] = p
-        branches.append(_pairs(getattr(row, "branch", ())))
-    whys = [Reason.parse(row.reason).why for row in rows]
+    whys, branches = [row.reason.why for row in rows], [row.branch for row in rows]
     return Decisions(
         probabilities,
         best=np.array([numbers[row.best] for row in rows], np.int64),
         probability=np.array([row.probability for row in rows], np.float64),
-        known=np.array([getattr(row, "known", NAN) for row in rows], np.float64),
+        known=np.array([row.known for row in rows], np.float64),
         distance_p=np.array([row.distance_p for row in rows], np.float64),
         others=np.array([float(why is Why.OTHER_CLASS) for why in whys]),
         background=np.array([why is Why.BACKGROUND for why in whys], bool),
         branches=branches if any(branches) else [],
     )
-
-
-def _pairs(cell: Any) -> Branch:
-    """Names and probabilities, of a prediction or of a cell of a file that may come from anyone."""
-    if isinstance(cell, str):
-        try:
-            cell = json.loads(cell)
-        except ValueError:
-            return ()
-    try:
-        return tuple((str(name), float(p)) for name, p in cell)
-    except (ValueError, TypeError):
-        return ()
 
 
 def decided_under(

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from datasets.cameras.clock import Clock, is_zoned, iso
 from datasets.cameras.deployments import Deployment
+from datasets.core.address import is_address, member, split
 from datasets.core.files import file_beside, write_beside
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import find_kind
@@ -171,7 +172,7 @@ class _Package:
                 "timestamp": _time(shot.taken),
                 "filePath": _media_path(path, self.folder),
                 "filePublic": "false",
-                "fileName": os.path.basename(path),
+                "fileName": split(path)[1],
                 "fileMediatype": _mediatype(path),
                 "mediaComments": shot.issue,
             }
@@ -312,6 +313,8 @@ def _description(package: _Package) -> dict[str, Any]:
 
 def _media_path(path: str, package: Path) -> str:
     """Relative path of a file inside the package; else, or for a name that the standard forbids, a file URI."""
+    if is_address(path):
+        return path
     absolute, root = Path(os.path.abspath(path)), os.path.abspath(package)
     if absolute.is_relative_to(root):
         below = absolute.relative_to(root).as_posix()
@@ -325,7 +328,7 @@ def _mediatype(path: str) -> str:
     kind = find_kind(path)
     family = kind.media if kind and kind.media else "image"
     guess = mimetypes.guess_type(path, strict=False)[0] or ""
-    ending = os.path.splitext(path)[1].lstrip(".").lower()
+    ending = os.path.splitext(member(path))[1].lstrip(".").lower()
     return guess if guess.startswith(f"{family}/") else f"{family}/{ending}"
 
 
@@ -362,6 +365,8 @@ def _shot(prediction: Prediction, clock: Clock) -> _Shot:
     found = clock.find(path, readable=not prediction.reason.crashed)
     deployment = clock.deployment(path)
     place = None if math.isnan(found.latitude) else (found.latitude, found.longitude)
+    if found.time is None and is_address(path):
+        return _Shot(None, "no time is known", place)
     if found.time is None:
         try:
             taken = datetime.fromtimestamp(os.path.getmtime(path), UTC)

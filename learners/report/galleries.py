@@ -70,6 +70,13 @@ class Pictures:
         signal = spectrogram.read(part)
         return spectrogram.image(signal).convert("RGB")
 
+    def thumbnail(self, part: Part, side: int = SIDE) -> str:
+        """Data URI of a file's picture; "" if it cannot be read."""
+        try:
+            return page_picture(self.render(part), side)
+        except SecondhandError:
+            return ""
+
     def moment(self, part: Part, class_index: int) -> Part:
         """The window of a long recording with the highest logit of a class.
 
@@ -153,14 +160,10 @@ def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
     figures, known = [], evaluation.known
     for name in pictures.predictor.classes[:CLASSES]:
         rows = known.loc[known["truth"].eq(name)]
-        small = []
         places = np.linspace(0, len(rows) - 1, EXAMPLES).astype(int) if len(rows) else ()
-        for place in dict.fromkeys(places):
-            try:
-                picture = pictures.render(Part.from_row(rows.iloc[place]))
-            except SecondhandError:  # listed among the files that could not be judged
-                continue
-            small.append((page_picture(picture, SMALL), name))
+        parts = [Part.from_row(rows.iloc[place]) for place in dict.fromkeys(places)]
+        # Those that cannot be read are listed among the files that could not be judged.
+        small = [(uri, name) for part in parts if (uri := pictures.thumbnail(part, SMALL))]
         figures.append(Figure(small, name, f"{len(rows)} files"))
     return figures
 

@@ -69,7 +69,12 @@ def curves(epochs: pd.DataFrame, kept: Mapping[str, Any] | None = None) -> list[
     frozen = int(epochs["phase"].eq("frozen").sum()) if "phase" in epochs else 0
     step, reached = _kept_step(epochs, kept)
     no_metrics = {"phase", "epoch", "train_loss", "valid_loss", "lr", "seconds"}
-    phases = [slice(0, frozen), slice(frozen, len(steps))]
+    metrics = [name for name in epochs.columns if name not in no_metrics]
+    losses = {"train_loss": ("training", "o-", BLUE), "valid_loss": ("validation", "s-", ORANGE)}
+    others = {
+        name: (name, "s-", colour)
+        for name, colour in zip(metrics, (GREEN, BLUE, ORANGE) * len(metrics), strict=False)
+    }
 
     def epoch_name(step: float, _: object = None) -> str:
         number = round(step)
@@ -79,46 +84,33 @@ def curves(epochs: pd.DataFrame, kept: Mapping[str, Any] | None = None) -> list[
             return str(number - frozen)
         return "head" if frozen == 1 else f"head {number}"
 
-    def line(axes: Axes, name: str, marker: str, colour: str, label: str) -> None:
-        for phase in phases:
-            axes.plot(steps[phase], epochs[name][phase], marker, color=colour, label=label)
-            label = "_" if len(steps[phase]) else label  # one entry in the legend
-
-    def finish(axes: Axes) -> None:
-        axes.set_xlabel("epoch")
-        axes.set_xlim(0.5, len(steps) + 0.5)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.xaxis.set_major_formatter(FuncFormatter(epoch_name))
-        if 0 < frozen < len(epochs):
-            axes.axvline(frozen + 0.5, color=INK, alpha=0.5, linestyle=":", linewidth=1)
-        axes.legend()
-
-    def mark(axes: Axes, name: str) -> None:
-        if step is not None and name in reached:
-            axes.plot(
-                step, reached[name], "*", color=INK, linestyle="", markersize=14, markerfacecolor="none",
-                label="kept",
-            )  # fmt: skip
-
-    with panel(f"Cross-entropy of training and validation over {len(steps)} epochs") as (axes, out):
-        line(axes, "train_loss", "o-", BLUE, "training")
-        line(axes, "valid_loss", "s-", ORANGE, "validation")
-        mark(axes, "valid_loss")
-        axes.set(ylabel="loss: cross-entropy (nats)")
-        finish(axes)
-    figures = [out()]
-    metrics = [name for name in epochs.columns if name not in no_metrics]
-    if metrics:
-        with panel(f"{', '.join(metrics)} on the validation split by epoch") as (axes, out):
-            for name, colour in zip(metrics, (GREEN, BLUE, ORANGE) * len(metrics), strict=False):
-                line(axes, name, "s-", colour, name)
-            if epochs[metrics].to_numpy().max(initial=0) <= 1:
+    def drawn(title: str, ylabel: str, lines: Mapping[str, tuple[str, str, str]]) -> Markup:
+        with panel(title) as (axes, svg):
+            for name, (label, marker, colour) in lines.items():
+                for phase in (slice(0, frozen), slice(frozen, len(steps))):
+                    axes.plot(steps[phase], epochs[name][phase], marker, color=colour, label=label)
+                    label = "_" if len(steps[phase]) else label  # one entry in the legend
+            for name in lines:
+                if step is not None and name in reached:
+                    axes.plot(
+                        step, reached[name], "*", color=INK, linestyle="", markersize=14,
+                        markerfacecolor="none", label="kept",
+                    )  # fmt: skip
+            if lines is others and epochs[metrics].to_numpy().max(initial=0) <= 1:
                 axes.set_ylim(min(0.5, float(epochs[metrics].min().min()) - 0.05), 1.02)
-            for name in metrics:
-                mark(axes, name)
-            axes.set(ylabel="validation files")
-            finish(axes)
-        figures.append(out())
+            axes.set(xlabel="epoch", ylabel=ylabel, xlim=(0.5, len(steps) + 0.5))
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.xaxis.set_major_formatter(FuncFormatter(epoch_name))
+            if 0 < frozen < len(epochs):
+                axes.axvline(frozen + 0.5, color=INK, alpha=0.5, linestyle=":", linewidth=1)
+            axes.legend()
+        return svg()
+
+    title = f"Cross-entropy of training and validation over {len(steps)} epochs"
+    figures = [drawn(title, "loss: cross-entropy (nats)", losses)]
+    if metrics:
+        title = f"{', '.join(metrics)} on the validation split by epoch"
+        figures.append(drawn(title, "validation files", others))
     return figures
 
 
@@ -132,7 +124,7 @@ def _kept_step(
     return (int(rows[0]) + 1, dict(kept["reached"])) if len(rows) else (None, {})
 
 
-def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> Markup:
+def confusion(matrix: NDArray[np.int64], classes: Sequence[str], title: str) -> Markup:
     """Counts [classes, classes + 1] of true class by answer, "unknown" last; the shade is the share of the true class."""
     side = min(9.0, 1.9 + 0.28 * len(classes))
     names = [*(short(name) for name in classes), "unknown"]
@@ -140,9 +132,6 @@ def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> Markup:
     shade = np.empty((*matrix.shape, 4))
     shade[..., :3] = np.array([0x3B, 0x82, 0xF6]) / 255
     shade[..., 3] = 0.8 * np.sqrt(shares)  # keeps single mistakes visible
-    refused = int(matrix[:, -1].sum())
-    wrong = int(matrix.sum() - np.trace(matrix)) - refused
-    title = f"Confusion matrix of {matrix.sum()} files: {wrong} answered wrong, {refused} refused"
     with panel(title, size=(min(9.0, side + 0.28), side)) as (axes, out):
         axes.imshow(shade, interpolation="none")
         axes.axvline(len(classes) - 0.5, color=INK, alpha=0.5, linewidth=1)  # left of "unknown"
@@ -178,15 +167,16 @@ def embedding(
         fewer than three give None.
     labels : the class of each; others than ``classes`` are plotted as unknown.
     """
+    from sklearn.decomposition import PCA
+
     good = np.flatnonzero(np.isfinite(features).all(axis=1))
     if len(good) < 3 or features.shape[1] < 2:
         return None
     chosen = good[np.unique(np.linspace(0, len(good) - 1, DOTS).astype(int))]
-    x, names = normalise(features[chosen]), np.array(labels, dtype=object)[chosen]
-    x = x - x.mean(axis=0)
-    across, sizes, _ = np.linalg.svd(x, full_matrices=False)
-    at, variance = across[:, :2] * sizes[:2], np.square(sizes) / max(np.square(sizes).sum(), 1e-12)
-    title = f"Map of {len(x)} files: the two main directions of their features, one colour a class"
+    names, pca = np.array(labels, dtype=object)[chosen], PCA(2, svd_solver="full")
+    at = pca.fit_transform(normalise(features[chosen]))
+    variance = np.nan_to_num(pca.explained_variance_ratio_)  # of equal features there is none
+    title = f"Map of {len(at)} files: the two main directions of their features, one colour a class"
     names_at: dict[str, tuple[float, float]] = {}
     with panel(title, size=(4.9, 3.3)) as (axes, out):
         unknown = ~np.isin(names, list(classes))

@@ -212,7 +212,8 @@ def class_counts(table: Items) -> pd.DataFrame:
     """Items of each class in each split, those of unknown classes in their own row, and the sums."""
     frame = table.frame.assign(split=table.frame["split"].replace("", "all"))
     if len(table.unknown_items):
-        frame = pd.concat([frame, table.unknown_items.assign(label=UNKNOWN, split=UNKNOWN)])
+        unknown = table.unknown_items.assign(label=UNKNOWN, split=UNKNOWN)
+        frame = pd.concat([frame, unknown], ignore_index=True)  # pandas 3.0 needs distinct numbers
     counts = pd.crosstab(frame["label"].astype(str), frame["split"].astype(str))
     others = sorted(name for name in counts.columns if name not in (*SPLITS, UNKNOWN))
     order = [name for name in (*SPLITS, *others, UNKNOWN) if name in counts.columns]

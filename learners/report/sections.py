@@ -58,9 +58,7 @@ def class_sections(
     suspects = label_suspects(evaluation, scored, bundle.classes)
     same = scored.rows[is_copy(evaluation, bundle, scored)]
     if len(table.corrections):
-        title = f"Corrected labels ({len(table.corrections)})"
-        tables = {**tables, title: _corrected(table)}
-    table_notes = {name: frame.attrs.get("note", "") for name, frame in tables.items()}
+        tables = {**tables, "Corrected labels": _corrected(table)}
     known, wrong = evaluation.known, mistakes(evaluation, scored, bundle.classes)
     unpredicted = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
     surest = gallery(pictures, evaluation, wrong, mistake)
@@ -74,7 +72,6 @@ def class_sections(
         "near_duplicates": None if duplicates is None else _duplicate_rows(duplicates, evaluation),
         "data": {**facts(table), "items": class_counts(table).to_dict("records")},
         "tables": {name: frame.to_dict("records") for name, frame in tables.items()},
-        "table_notes": table_notes,
         "not_predicted": unpredicted[["path", "split", "reason"]].to_dict("records"),
     }
     notices = _too_good(len(same), 0 if duplicates is None else len(duplicates), len(scored.rows))
@@ -85,7 +82,6 @@ def class_sections(
     page = {
         "part": part_name,
         "parts_of_known": _joined(sorted(part_name(str(name)) for name in known["split"].unique())),
-        "sections_of_tables": _sections_of(tables),
         "counts": split and counts_of(measured["metrics"], split),
         "examples": examples(pictures, evaluation),
         "colours": plots.colours(len(bundle.classes)),
@@ -94,7 +90,6 @@ def class_sections(
         ),
         "own_rule": rule,
         "known": len(known),
-        "right": int(known["best"].eq(known["truth"]).sum()),
         "wrong": len(wrong),
         "surest": surest,
         "no_map": pictures.no_map,
@@ -109,7 +104,9 @@ def class_sections(
             key=lambda row: row["right"] / row["items"],
         ),
         "refused_right": gallery(pictures, evaluation, refused_although_right(evaluation), refused),
-        "rules": _rules(evaluation.metrics),
+        "rules": OperatingPoints.read(evaluation.metrics),
+        "answers_at": answers_at,
+        "adjust": installed_commands("python -m learners.adjust"),
         "suspects": gallery(pictures, evaluation, suspects, suspected),
         "curves": material.curves,
         **_plots(measured, bundle.classes, rule),
@@ -128,44 +125,6 @@ def _changed(pictures: Pictures, evaluation: Evaluation) -> dict[str, list[Figur
     return galleries
 
 
-def _rules(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The operating points from strict to loose: counts, what they say in a sentence, and the command for it."""
-    if (table := OperatingPoints.read(metrics)) is None:
-        return []
-    return [
-        {
-            "rule": point.rule,
-            "own": number == table.default,
-            "counts": [
-                point.answered,
-                point.right,
-                *([point.unknown] if table.unknown_items else []),
-            ],
-            "sentence": f"It answers {answers_at(table, point)}",
-            "command": ""
-            if number == table.default
-            else f"{installed_commands('python -m learners.adjust')} MODEL {point.rule} --out adjusted/",
-        }
-        for number, point in enumerate(table.points)
-    ]
-
-
-def _sections_of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
-    """Titles of the tables by the section of the page that shows them, by their columns."""
-    sections: dict[str, list[str]] = {name: [] for name in ("good", "trust", "files", "made")}
-    for title, frame in tables.items():
-        columns = {str(name) for name in frame.columns}
-        section = "good"
-        if {"guaranteed", "here"} <= columns:
-            section = "trust"
-        elif "labelled before" in columns:
-            section = "files"
-        elif "backbone" in columns:
-            section = "made"
-        sections[section].append(title)
-    return sections
-
-
 def _joined(names: Sequence[str]) -> str:
     """Names in a sentence: "a, b and c"."""
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
@@ -175,13 +134,15 @@ def _plots(measured: Mapping[str, Any], classes: Sequence[str], rule: Rule) -> d
     """The plots; None or empty where there is nothing to plot."""
     matrix, unknown = np.array(measured["answers"]), measured["unknown_classes"]
     refused = matrix[:, -1].sum()
+    wrong = matrix.sum() - np.trace(matrix) - refused
+    title = f"Confusion matrix of {matrix.sum()} files: {wrong} answered wrong, {refused} refused"
     main = measured["evaluated_split"]
     errors = main and measured["splits"][main]["calibration"]
     return {
         "scored": matrix.sum(),
         "refused": refused,
-        "answered_wrong": matrix.sum() - np.trace(matrix) - refused,
-        "matrix": plots.confusion(matrix, classes) if matrix.any() else None,
+        "answered_wrong": wrong,
+        "matrix": plots.confusion(matrix, classes, title) if matrix.any() else None,
         "reliability": [
             plots.reliability(bins, f"{when} calibration", errors[when]["ece"]["value"])
             for when, bins in (measured["reliability"] or {}).items()
@@ -228,9 +189,7 @@ def _corrected(table: Items) -> pd.DataFrame:
     """The labels that were corrected since an earlier training."""
     rows = table.corrections.rename(columns={"path": "file", "before": "labelled before"})
     columns = ["file", "span", "labelled before", "label", "by"]
-    rows = rows[columns if rows["span"].any() else [*columns[:1], *columns[2:]]]
-    rows.attrs["note"] = "If a file is labelled several times, the last label counts."
-    return rows
+    return rows[columns] if rows["span"].any() else rows[columns].drop(columns="span")
 
 
 def _duplicate_rows(duplicates: pd.DataFrame, evaluation: Evaluation) -> list[Any]:

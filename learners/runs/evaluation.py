@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from datasets.core import progress
+from datasets.core.address import as_path
 from datasets.core.errors import Copy, Rejected, SecondhandError, counted
 from datasets.core.files import folder_beside
 from datasets.core.scanning import UNLISTED
@@ -109,7 +110,7 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     confusions = find_confusions(evaluation.predictions, evaluation.metrics)
     notes = lines + evaluation.notes
     bad = unusable(table)
-    return EvaluationResult(Path(settings.out), bundle.metrics, notes, bad, confusions)
+    return EvaluationResult(as_path(settings.out), bundle.metrics, notes, bad, confusions)
 
 
 def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResult:
@@ -143,7 +144,9 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
         )
     kind = _kind(bundle, settings.kind)
     lookup = lookup_for(bundle)
-    options = ReadOptions(kind=kind, lookup=lookup, settings=vars(settings))
+    options = ReadOptions(
+        kind=kind, path_column=settings.path_column, lookup=lookup, settings=vars(settings)
+    )
     frame, rejected = load_unlabelled(settings.data, options, "--data", check=False)
     frame, copies = drop_copies(frame, lookup=lookup)
     table = Items(frame, frame.iloc[:0], kind, settings.data, rejected + copies)
@@ -168,7 +171,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     with write_folder(settings, table, all_predictions) as folder:
         write_estimate(folder, bundle, table, content, command=command)
     metrics = {"expected_accuracy": expected.value, "accepted": figures["accepted"]["value"]}
-    return EvaluationResult(Path(settings.out), jsonable(metrics), lines, unusable(table))
+    return EvaluationResult(as_path(settings.out), jsonable(metrics), lines, unusable(table))
 
 
 def unusable(table: Items) -> list[Rejected]:
@@ -185,7 +188,7 @@ def load_for_evaluation(settings: EvaluateSettings) -> Bundle:
     """Load the model with the threshold and score of the settings; check that ``out`` may be written."""
     if not settings.data:
         raise SecondhandError("--data is missing. Give a folder, a table or files")
-    check_replaceable(Path(settings.out), overwrite=settings.overwrite, mark=MARK)
+    check_replaceable(as_path(settings.out), overwrite=settings.overwrite, mark=MARK)
     bundle = load_model(settings.model)
     # Predictor and metrics use the same rule.
     return replace(
@@ -203,7 +206,7 @@ def write_folder(
     """A folder with the predictions and rejected files, which moves to ``out`` when the block ends."""
     if table.rejected:
         log.warning("%s", "\n".join(summary(table.rejected)))
-    out = Path(settings.out)
+    out = as_path(settings.out)
     check_replaceable(out, overwrite=settings.overwrite, mark=MARK)
     with folder_beside(out, replace=True) as folder:
         write_csv(folder / "predictions.csv", all_predictions)
@@ -222,10 +225,11 @@ def items_of(
     kind, unknown = _kind(bundle, settings.kind), settings.unknown
     rule, columns = bundle.rule, None
     if not rule.exclusive:
-        columns = label_columns(Path(settings.data), settings.label_column, bundle.classes)
+        columns = label_columns(as_path(settings.data), settings.label_column, bundle.classes)
     options = ReadOptions(
         kind=kind,
         learned=False,
+        path_column=settings.path_column,
         label_column=settings.label_column,
         labels=None if each_label and columns == MULTI else columns,
         lookup=lookup_for(bundle),
@@ -235,7 +239,7 @@ def items_of(
     try:
         table = load_table(settings.data, options, check=False)
     except SecondhandError as error:
-        folder = Path(settings.data)
+        folder = as_path(settings.data)
         if not folder.is_dir() or any(entry.is_dir() for entry in folder.iterdir()):
             raise
         raise SecondhandError(

@@ -19,7 +19,7 @@ from learners.model.hub import model_folder
 log = logging.getLogger(__name__)
 
 #: Settings of the earlier run that also apply to added files, so that its splits do not change.
-SPLITTING = ("group_by", "near_duplicates", "label_column")
+SPLITTING = ("group_by", "near_duplicates", "path_column", "label_column")
 
 
 def start_from(asked: Settings, *, network: bool = True) -> tuple[Settings, Bundle | None]:

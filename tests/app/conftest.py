@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from app.serving import Limits, Served
+from app.serving import Served
+from app.settings import PageSettings
 from learners.inference.predictor import Predictor
 from tests.app.sites import bursts, tones, write_run
 from tests.pictures import write_pictures
 
-LIMITS = Limits(megabytes=2, files=6, queue=40, keep=600.0)
+SETTINGS = PageSettings(port=0, max_mb=2, max_files=6, queue=40, keep=10.0)
 
 
 @dataclass
@@ -33,11 +34,12 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     model = write_run(folder / "run")
     strict = write_run(folder / "strict", target_accuracy=0.9)
     models = {
-        "colours": Served("colours", Predictor(model), model, limits=LIMITS),
-        "tones": Served("tones", Predictor(tones()), limits=LIMITS),
-        "bursts": Served("bursts", Predictor(bursts()), limits=LIMITS),
-        "strict": Served("strict", Predictor(strict), strict, limits=LIMITS),
+        "colours": Served("colours", Predictor(model), model, SETTINGS),
+        "tones": Served("tones", Predictor(tones()), settings=SETTINGS),
+        "bursts": Served("bursts", Predictor(bursts()), settings=SETTINGS),
+        "strict": Served("strict", Predictor(strict), strict, SETTINGS),
     }
     pool = write_pictures(folder / "new", per_class=2, unknown=1)
-    with serve(models, feedback=folder / "kept", label=pool, pool=pool) as url:
+    settings = replace(SETTINGS, feedback=folder / "kept", label=pool, pool=pool)
+    with serve(models, settings) as url:
         yield Up(url.rstrip("/"), models, folder)

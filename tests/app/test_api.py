@@ -16,7 +16,6 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-import pandas as pd
 import pytest
 import soundfile
 from gradio_client import Client, handle_file
@@ -24,12 +23,14 @@ from PIL import Image
 from starlette.applications import Starlette
 
 from app.api import routes
+from app.door import Traffic
 from app.server import sweep
-from app.serving import Limits, Served, Site, Traffic
+from app.serving import Served, Site
+from app.settings import PageSettings
 from datasets.core.errors import SecondhandError
 from learners.inference.predictions import FIELDS, Prediction
 from learners.inference.predictor import Predictor
-from tests.app.conftest import LIMITS
+from tests.app.conftest import SETTINGS
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
 from tests.pictures import write_pictures
 
@@ -162,13 +163,13 @@ def test_the_kind_of_the_file_selects_the_model(up):
 
 
 def test_no_model_for_the_kind_of_the_file_is_an_error(up, tmp_path):
-    two = Site({name: up.models[name] for name in ("tones", "bursts")}, str(tmp_path), LIMITS)
+    two = Site({name: up.models[name] for name in ("tones", "bursts")}, str(tmp_path), SETTINGS)
     with pytest.raises(SecondhandError, match=r"picture.*tones.*bursts"):
         two.choose(["a.jpg"])
     with pytest.raises(SecondhandError, match="sound and strain"):
         two.choose(["a.wav", "b.hdf5"])
     assert two.choose(["a.hdf5", "b.h5"]) == "bursts"
-    one = Site({"tones": up.models["tones"]}, str(tmp_path), LIMITS)
+    one = Site({"tones": up.models["tones"]}, str(tmp_path), SETTINGS)
     assert one.choose(["a.jpg"]) == "tones"
 
 
@@ -195,21 +196,6 @@ def test_the_rule_in_force_is_reported(up, predict, pictures):
         assert (other["label"] != "unknown") == accepted
         assert (other["rule"]["of_model"], other["rule"]["on"]) == (False, "probability")
         assert other["rule"]["threshold"] == 0.5
-
-
-def test_each_position_of_the_slider_is_one_rule(up, tmp_path):
-    """The numbers that the page states for a rule are those of what it accepts, at every step."""
-    site = Site({"strict": up.models["strict"]}, str(tmp_path), LIMITS)
-    rows = pd.read_csv(up.folder / "strict" / "predictions.csv").query("split == 'calibration'")
-    effect = site.rule_effect("strict", site.rule("strict", None))
-    assert effect.answered == rows["label"].ne("unknown").sum() < len(rows)
-    alpha = up.models["strict"].predictor.rule.distance.alpha
-    start = site.start("strict")
-    for threshold in (start - 5e-4, start, min(start + 5e-4, 1.0), 0.4995, 0.5, 0.5006):
-        rule = site.rule("strict", threshold)
-        accepted = rows["probability"].ge(threshold) & ~rows["distance_p"].lt(alpha)
-        assert not rule.of_model
-        assert site.rule_effect("strict", rule).answered == accepted.sum()
 
 
 def test_several_files_keep_their_order(client, pictures):
@@ -319,10 +305,8 @@ def test_too_long_requests_are_not_read(up):
 
 
 def test_a_full_queue_is_busy(up, pictures, tmp_path):
-    served = Served("one", Predictor(up.folder / "run" / "model"), limits=Limits(queue=1))
-    app = Starlette(
-        routes=routes(Site({"one": served}, str(tmp_path), served.limits), None, Traffic())
-    )
+    served = Served("one", Predictor(up.folder / "run" / "model"), settings=PageSettings(queue=1))
+    app = Starlette(routes=routes(Site({"one": served}, str(tmp_path), served.settings), Traffic()))
     with served._ready:  # blocks all answers
         served._waiting.append((None, None))
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import csv
 
+import gradio as gr
 import numpy as np
 import pytest
 
+from app.corrected import correction_part
 from app.dial import PointsDial, ThresholdDial, make_dial
 from app.feedback import Feedback
-from app.interface import build_page
-from app.rules import PageRule
+from app.rules import PageRule, rule_at
 from app.serving import Served, Site
-from app.views import Query, rule_words
+from app.views import Seen, rule_words
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from learners.inference.predictor import Predictor
 from learners.rule.operating_points import OperatingPoints
 from learners.rule.tree import Tree
-from tests.app.conftest import LIMITS
 from tests.app.sites import colours, with_points
 from tests.pictures import write_pictures
 
@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory):
         "tree": Served("tree", Predictor(with_points(files, truths, cold))),
         "plain": Served("plain", Predictor(colours())),
     }
-    yield Site(served, str(folder), LIMITS), files, truths
+    yield Site(served, str(folder)), files, truths
     for one in served.values():
         one.close()
 
@@ -44,7 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory):
 @pytest.mark.parametrize("name", ["points", "tree"])
 def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
     site, files, truths = site
-    dial = make_dial(site, name)
+    dial = make_dial(site.models[name].predictor)
     assert isinstance(dial, PointsDial)
     predictor = site.models[name].predictor
     paths, *outputs = predictor.outputs(map(str, files))
@@ -73,7 +73,7 @@ def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
 
 def test_the_dial_rests_at_the_models_rule(site) -> None:
     site, *_ = site
-    dial = make_dial(site, "points")
+    dial = make_dial(site.models["points"].predictor)
     rule = PageRule(site.models["points"].predictor.rule, ("blue", "green", "red"))
     assert dial.rule(None).as_json() == rule.as_json()
     assert dial.rule(dial.start).as_json() == rule.as_json()
@@ -86,24 +86,25 @@ def test_the_dial_rests_at_the_models_rule(site) -> None:
 
 def test_a_correction_keeps_the_prediction_of_the_step_that_was_shown(site, tmp_path) -> None:
     site, files, _ = site
-    site = Site(
-        {"points": site.models["points"]}, site.uploads, LIMITS, Feedback(tmp_path / "kept")
-    )
-    dial, predictor = make_dial(site, "points"), site.models["points"].predictor
+    site = Site(site.models, site.uploads, feedback=Feedback(tmp_path / "kept"))
+    predictor = site.models["points"].predictor
+    dial = make_dial(predictor)
     loosest = dial.rule(dial.high)
     answers = predictor.predict(map(str, files))
     gained = next(a for a in answers if a.label == UNKNOWN != loosest.judge(a).label)
-    save = next(
-        one.fn for one in build_page(site).fns.values() if "_correction" in one.fn.__qualname__
-    )
-    save(Query(gained.path, None, gained), "green", False, dial.high)
+    with gr.Blocks() as page:
+        correction_part(site, "points", gr.State(), dial, [gr.Checkbox(), gr.Slider()])
+    (save,) = page.fns.values()
+    seen, _ = save.fn(Seen((gained,)), None, "green", False, dial.high)
+    assert seen.labels == {0: "green"}
     (row,) = csv.DictReader((tmp_path / "kept/feedback.csv").read_text().splitlines())
     assert row["predicted"] == loosest.judge(gained).label
 
 
 def test_without_operating_points_the_dial_is_the_threshold(site) -> None:
     site, *_ = site
-    dial = make_dial(site, "plain")
+    predictor = site.models["plain"].predictor
+    dial = make_dial(predictor)
     assert isinstance(dial, ThresholdDial)
-    assert dial.start == site.start("plain")
-    assert dial.rule(0.5).as_json() == site.rule("plain", 0.5).as_json()
+    assert dial.start == predictor.rule.threshold.value
+    assert dial.rule(0.5).as_json() == rule_at(predictor, 0.5).as_json()

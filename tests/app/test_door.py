@@ -14,8 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.server import SLOWEST, host_names, serve
-from app.serving import Limits, Served
+import app.door
+from app.door import SLOWEST, host_names
+from app.server import serve
+from app.serving import Served
+from app.settings import PageSettings
 from learners.inference.predictor import Predictor
 from tests.app.sites import colours
 from tests.app.test_api import API, web
@@ -24,15 +27,17 @@ from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
 
-#: Short limits, and at most two uploads at a time.
-LIMITS = Limits(megabytes=2, arriving=2, patience=1.5)
+PATIENCE = 1.5
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     feedback_folder = tmp_path_factory.mktemp("kept")
-    served = {"colours": Served("colours", Predictor(colours()), limits=LIMITS)}
-    with serve(served, feedback=feedback_folder, names=["Page.Example"]) as url:
+    settings = PageSettings(port=0, max_mb=2, feedback=feedback_folder, allow_host=["Page.Example"])
+    served = {"colours": Served("colours", Predictor(colours()), settings=settings)}
+    with pytest.MonkeyPatch.context() as patch, serve(served, settings) as url:
+        patch.setattr(app.door, "ARRIVING", 2)
+        patch.setattr(app.door, "PATIENCE", PATIENCE)
         yield url.rstrip("/")
 
 
@@ -151,7 +156,7 @@ def test_a_slow_request_is_answered(page: str, picture: bytes) -> None:
 
     def parts() -> Iterator[bytes]:
         yield form[:-4]
-        time.sleep(LIMITS.patience + 1)
+        time.sleep(PATIENCE + 1)
         yield form[-4:]
 
     padded = picture + bytes(4 * SLOWEST)

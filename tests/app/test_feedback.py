@@ -174,24 +174,24 @@ def test_corrections_are_listed_to_change_or_remove_one(tmp_path, pictures):
     feedback = Feedback(tmp_path / "kept")
     for i, file in enumerate(pictures[:4]):
         feedback.save(file, f"l{i}", kind="picture")
-    tab, names = gr.Blocks(), {}
+    tab = gr.Blocks()
     with tab, gr.Tab("Corrections") as part:
         corrections_tab(part, feedback, ["Apple"])
-    names = {one.fn.__name__: one.fn for one in tab.fns.values()}
-    choices = names["show"]()[1].choices
+    show, change, remove = [one.fn for one in tab.fns.values()]
+    choices = show()[1].choices
     assert [text.partition(": ")[2][:2] for text, _ in choices] == ["l3", "l2", "l1", "l0"]
     (_, third), (_, second) = choices[1:3]
-    names["changed"](third, "APPLE")
+    change(third, "APPLE")
     assert [row["label"] for row in feedback.rows()] == ["l0", "l1", "l3", "Apple"]
     file = feedback.folder / feedback.rows()[1]["path"]
     before = feedback._bytes
-    names["removed"](second)
+    remove(second, None)
     assert [row["label"] for row in feedback.rows()] == ["l0", "l3", "Apple"]
     assert (file.exists(), before - feedback._bytes) == (False, Path(pictures[1]).stat().st_size)
     for late in (lambda: feedback.remove(second), lambda: feedback.change(second, "x", [])):
         with pytest.raises(SecondhandError, match="in the meantime"):
             late()
-    assert "in the meantime" in str(names["removed"](second)[0])
+    assert "in the meantime" in str(remove(second, None)[0])
     feedback.save(pictures[1], "back", kind="picture")
     assert file.exists()
 

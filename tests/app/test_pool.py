@@ -12,9 +12,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from app.pool import Alike, Labelling, Pool, assign_keys, name_here, open_labelling
+from app.pool import Alike, Labelling, Pool, assign_keys, open_labelling
 from app.serving import Served
+from app.views import name_here
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.sources.table import read_rows
 from learners.active.embeddings import Embeddings
 from learners.audit import main as audit
@@ -183,7 +185,7 @@ def test_no_folder_above_the_pool_is_on_the_page(pool: Path, served: Served) -> 
     ready(labelling)
     ready(alike)
     example = pool / "red/red_000.jpg"
-    pages = [labelling.html(0, 1), alike.html(str(example), None)]
+    pages = [labelling.html(0, 1), alike.html(Part(str(example)))]
     missing = Path(labelling.order[1].part.path)
     missing.unlink()
     pages.append(labelling.html(1, 2))
@@ -215,7 +217,7 @@ def test_a_pool_that_cannot_be_used(pool: Path, served: Served, model: Path) -> 
     Embeddings(embeddings, model, served.predictor).extend(pool.rglob("*.jpg"))
     alike = Alike(served, embeddings)
     ready(alike)
-    page = alike.html(str(example), None)
+    page = alike.html(Part(str(example)))
     assert page.index("red_000.jpg") < page.index("unknown_000.jpg")
     assert "1.000" in page
 

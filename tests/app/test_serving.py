@@ -13,7 +13,8 @@ import pytest
 from app.interface import build_page
 from app.rules import PageRule
 from app.server import serve
-from app.serving import Busy, Limits, Served, Site, load, load_each
+from app.serving import Busy, Served, Site, load, load_each
+from app.settings import PageSettings
 from app.views import listed
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
@@ -53,7 +54,7 @@ def files(tmp_path):
 @pytest.fixture
 def slow():
     predictor = Slow()
-    served = Served("slow", predictor, limits=Limits(queue=6, batch=4))
+    served = Served("slow", predictor, settings=PageSettings(queue=6, bs=4))
     yield served
     predictor.go.set()
     served.close()
@@ -157,13 +158,13 @@ def test_models_are_named_by_their_runs(tmp_path):
     folders = [tmp_path / name for name in ("one/model", "two/model", "other/one")]
     for folder in folders:
         save_bundle(colours(), folder)
-    served, _ = load_each(folders)
+    served, _ = load_each(PageSettings(models=[*map(str, folders)]))
     assert list(served) == ["one", "two", "one 2"]
     assert served["one"].kind == "picture"
     for each in served.values():
         each.close()
     with pytest.raises(SecondhandError, match="not a model folder"):
-        load(tmp_path)
+        load(tmp_path, PageSettings())
 
 
 def test_a_model_with_groups_shows_five_classes_and_decides_on_all(tmp_path, files):
@@ -171,7 +172,7 @@ def test_a_model_with_groups_shows_five_classes_and_decides_on_all(tmp_path, fil
     tree = Tree((*names, "group"), np.array([7, 7, 7, -1, -1, -1, -1, -1]), 7)
     bundle = make_bundle(names, distance=False)
     bundle.rule = with_tree(bundle.rule, tree)
-    served = load(save_bundle(bundle, tmp_path / "run" / "model"))
+    served = load(save_bundle(bundle, tmp_path / "run" / "model"), PageSettings())
     try:
         answers = list(served.predictor.predict(files))
         for threshold in (0.2, 0.4, 0.6):
@@ -193,8 +194,8 @@ def test_a_model_that_cannot_be_opened_is_named_and_the_others_are_served(tmp_pa
         save_bundle(colours(), folder)
     (folders[1] / "config.json").write_text("{")
     caplog.set_level("INFO", "app")
-    served, failed = load_each([*folders, "gone"])
-    site = Site(served, str(tmp_path), Limits(), failed=failed)
+    served, failed = load_each(PageSettings(models=[*map(str, folders), "gone"]))
+    site = Site(served, str(tmp_path), PageSettings(device="cpu"), failed=failed)
     assert [*site.models] == ["one", "two"]
     assert [*site.not_opened()] == ["torn", "gone"]
     assert site.not_opened()["torn"].startswith("model/config.json")
@@ -210,14 +211,14 @@ def test_a_model_that_cannot_be_opened_is_named_and_the_others_are_served(tmp_pa
     page.close(verbose=False)
     # A model trained in this process: named until it has been written again.
     with pytest.raises(SecondhandError):
-        site.add(folders[1], "cpu")
+        site.add(folders[1])
     save_bundle(colours(), folders[1])
-    site.add(folders[1], "cpu")
+    site.add(folders[1])
     assert [*site.models, *site.not_opened()] == ["one", "two", "torn", "gone"]
     for each in site.models.values():
         each.close()
 
 
 def test_limits_are_checked():
-    with pytest.raises(SecondhandError, match=r"--max-mb 0: .*--queue -1: "):
-        Limits(megabytes=0, queue=-1)
+    with pytest.raises(SecondhandError, match=r"--max-mb 0 .*--queue -1 "):
+        PageSettings(max_mb=0, queue=-1).check()

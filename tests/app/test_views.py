@@ -8,9 +8,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from app.about import RuleEffect
 from app.interface import classes_words
 from app.rules import PageRule
 from app.views import (
@@ -18,7 +16,6 @@ from app.views import (
     answers_csv,
     as_json,
     explanation,
-    rule_effect_html,
     rule_words,
     table_html,
     without_paths,
@@ -147,23 +144,6 @@ def test_probabilities_are_not_rounded_to_certainty():
     assert percent(1.0) == "100\u00a0%"
     assert percent(0.00001) == "under 0.1\u00a0%"
     assert percent(0.1234) == "12.3\u00a0%"
-
-
-def test_the_operating_point_of_a_threshold():
-    accepted = np.arange(40) < 20
-    text = Seen(rule_effect_html(RuleEffect(accepted, np.arange(40) < 18), RULE)).text
-    assert "40 calibration files" in text
-    assert "50.0\u00a0% [33.8\u00a0% to 66.2\u00a0%] are answered" in text
-    assert "90.0\u00a0% [68.3\u00a0% to 98.8\u00a0%] of those" in text
-    assert "right" not in rule_effect_html(RuleEffect(accepted & False, accepted & False), RULE)
-    assert "not known" in rule_effect_html(None, RULE)
-
-
-@pytest.mark.parametrize("n", [1, 5, 36])
-def test_the_limits_of_all_right_are_exact(n):
-    low = stats.binomtest(n, n).proportion_ci(0.95, method="exact").low
-    text = Seen(rule_effect_html(RuleEffect(np.full(n, True), np.full(n, True)), RULE)).text
-    assert text.count(f"100\u00a0% [{percent(low)} to 100\u00a0%]") == 2
 
 
 @pytest.mark.parametrize(
@@ -303,7 +283,6 @@ def test_each_label_of_a_multi_label_model_has_its_own_threshold():
     assert explanation(refused, strict).endswith(f"answers from {percent(0.98)}.")
     outlier = threshold_rule(0.5, rule.rule).judge(both._replace(distance_p=0.01))
     assert (outlier.label, outlier.reason) == ("unknown", OUT_OF_DISTRIBUTION)
-    assert "precision and the recall of each label" in rule_effect_html(None, rule)
     assert "thresholds" not in RULE.as_json()
 
 

@@ -63,7 +63,7 @@ def test_what_no_source_claims_is_said_with_what_is_read(tmp_path: Path) -> None
     text = write(tmp_path / "notes.txt", "rain")
     with pytest.raises(SecondhandError, match=r"notes\.txt: .*Raven.*Audacity.*path,label"):
         find_source(str(text), ReadOptions())
-    sheet = write(tmp_path / "labels.xlsx", "PK")
-    with pytest.raises(SecondhandError, match=r"labels\.xlsx: .*path,label") as error:
+    sheet = write(tmp_path / "labels.numbers", "PK")
+    with pytest.raises(SecondhandError, match=r"labels\.numbers: .*path,label") as error:
         find_source(str(sheet), ReadOptions())
     assert "Raven" not in str(error.value)

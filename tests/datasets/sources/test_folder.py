@@ -148,13 +148,11 @@ def test_a_folder_one_level_too_high_names_the_one_below(root: Path, tmp_path: P
 
 #: Label files of other programs that are not read: name, content of eight pictures, and what the message names.
 UNREAD = [
-    ("metadata.csv", "file_name,label\n" + "".join(f"{n}.png,fox\n" for n in range(8)), "'file_name' .*rename it to path"),
-    ("TimelapseData.csv", "File,RelativePath,Species\n0.png,,fox\n", "'File' .*to path.*--label-column"),
-    ("truth.csv", "path,fox,deer,fold\n0.png,1,0,0\n1.png,0,1,1\n", "--labels fox,deer\\."),
+    ("metadata.csv", "picture no,label\n" + "".join(f"{n}.png,fox\n" for n in range(8)), "'picture no' .*--path-column"),
+    ("truth.csv", "path,fox,deer,fold\n0.png,1,0,0\n1.png,1,1,1\n", "--labels fox,deer\\."),
     ("metadata.jsonl", '{"file_name": "0.png", "text": "fox"}', "--label-column.*CSV .*path,label"),
     ("labels.jsonl", '{"image": "0.png"}', "CSV .*path,label"),
     ("labels.json", '{"0.png": "fox"}', "CSV .*path,label"),
-    ("labels.xlsx", "PK", "CSV .*path,label"),
     ("labels.xml", "<annotation/>", "CSV .*path,label"),
     ("train.txt", "0.png fox\n", "CSV .*path,label"),
     ("coco.json", '{"images": [{"file_name": "0.png"}], "annotations": []}', "the lists images, annotations, categories"),
@@ -180,6 +178,8 @@ def test_a_table_beside_the_only_folder_says_what_it_lacks(tmp_path: Path) -> No
     """``images/`` and a table of labels is a usual layout, and one folder is one class."""
     for n in range(3):
         picture(tmp_path / "images" / f"{n}.png")
-    write(tmp_path / "labels.csv", "file,species\nimages/0.png,fox\n")
-    with pytest.raises(SecondhandError, match=r"labels\.csv.*'file' names the files, rename it"):
+    write(tmp_path / "labels.csv", "sheet,species\nimages/0.png,fox\n")
+    with pytest.raises(
+        SecondhandError, match=r"labels\.csv.*'sheet' names the files, add --path-column"
+    ):
         load_table(tmp_path)

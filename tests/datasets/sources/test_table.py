@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import unicodedata
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import numpy as np
 import pandas as pd
@@ -103,10 +106,12 @@ def test_rows_without_path_or_label_and_missing_files_are_listed(root: Path) -> 
     ("text", "message"),
     [
         (
-            "file,class\na.jpg,cat\n",
-            r"no column 'path' and no column 'label'. It has 'file', 'class'",
+            "where,what\na.jpg,cat\nb.jpg,cat\nc.jpg,dog\n",
+            r"no column 'path' and no column 'label'. It has 'where', .*'where' names the files, add "
+            "--path-column.*'what',? holds the labels, add --label-column",
         ),
-        ("path,class\na.jpg,cat\n", r"no column 'label'. It has"),
+        ("path,kind\na.jpg,cat\n", r"no column 'label'. It has"),
+        ("id,class\n17,cat\n", r"no column 'path'\. .* is called '17', as 'id' says"),
         ("path,label\n", r"no row has both"),
         ("path,label\n,cat\na.jpg, \n", r"no row has both"),
         ("path,label,split\na.jpg,cat,dev\n", r"split 'dev' .*must be train, valid"),
@@ -279,17 +284,178 @@ def test_the_labels_of_one_file_in_parquet_name_the_columns_of_times(
 CLASSES = ("fox", "deer")
 
 
-def test_a_list_of_files_and_names_without_ending_get_a_remedy(tmp_path: Path) -> None:
-    for n in range(4):
-        picture(tmp_path / f"{n}.png")
+def test_a_list_of_files_without_names_of_columns_gets_a_remedy(tmp_path: Path) -> None:
     listed = write(tmp_path / "train.txt", "".join(f"{n}.png {n % 2}\n" for n in range(4)))
     with pytest.raises(
         SecondhandError, match=r"train\.txt: .*CSV file with the columns path,label"
     ):
         load_table(listed)
-    bare = "path,label\n" + "".join(f"{n},{CLASSES[n % 2]}\n" for n in range(4))
-    with pytest.raises(SecondhandError, match=r"no ending\. .*, as in 0\.png"):
-        load_table(write(tmp_path / "train.csv", bare))
+
+
+@pytest.mark.parametrize(
+    ("header", "name", "said"),
+    [
+        ("File Name,category", "{}.png", "'File Name' as path, 'category' as label"),
+        ("image_id,species", "{}", "'image_id' as path"),
+        ("id,labels", "sub/{}", "'id' as path, 'labels' as label"),
+        ("id,CLASS", "sub\\{}.png", "'CLASS' as label"),
+        ("path,class_name", "{}", "'class_name' as label"),
+        ("recording_id,tag", "{}", "'recording_id' as path"),
+    ],
+)
+def test_columns_are_found_by_known_names_and_files_by_ids(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, header: str, name: str, said: str
+) -> None:
+    """Files lie in a folder below the table; two of one name are listed."""
+    files = [str(picture(tmp_path / f"all/sub/{n}.png")) for n in range(4)]
+    for folder in ("all", "more"):
+        write(tmp_path / f"all/sub/{folder}.txt", "a note of the same name")
+        picture(tmp_path / folder / "sub" / "twice.png")
+    rows = "".join(f"{name.format(n)},{CLASSES[n % 2]},\n" for n in range(4))
+    text = f"{header},note\n{rows}{name.format('twice')},fox,\n{name.format('gone')},fox,\n"
+    with caplog.at_level("INFO"):
+        table = load_table(write(tmp_path / "t.csv", text))
+    assert table.frame["path"].tolist() == files
+    assert table.frame["label"].tolist() == ["fox", "deer"] * 2
+    twice, gone = sorted(table.rejected, key=lambda one: "twice" not in one.path)
+    assert (Path(twice.path.replace("\\", "/")).stem, "row 6 of t.csv" in twice.reason) == (
+        "twice",
+        True,
+    )
+    assert "gone" in gone.path
+    assert said in caplog.text
+    assert f"below its folder: 4, such as {files[0]}" in caplog.text
+
+
+def test_the_columns_are_those_that_the_user_names(tmp_path: Path) -> None:
+    files = [str(picture(tmp_path / f"{n}.png")) for n in range(4)]
+    rows = "".join(f"{n}.png,{3 - n}.png,{CLASSES[n % 2]},x\n" for n in range(4))
+    table = write(tmp_path / "t.csv", f"path,thumb,label,class\n{rows}")
+    named = load_table(table, path_column="Thumb").frame
+    assert named["path"].tolist() == files[::-1]
+    with pytest.raises(SecondhandError, match=r"t\.csv: no column 'sketch'"):
+        load_table(table, path_column="sketch")
+
+
+def test_a_column_for_each_class_is_one_label_if_each_row_has_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells = np.eye(3, dtype=int)[[0, 1, 2, 0, 1, 2]]
+    frame = pd.DataFrame(cells, columns=["fox", "deer", "boar"])
+    files = [f"{n}.png" for n in range(6)]
+    frame.assign(image=files, night=1).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(SecondhandError, match=r"--labels fox,deer,boar,night"):
+        load_table(tmp_path / "t.csv", check=False)
+    frame.astype(float).assign(image=files, age=7).to_csv(tmp_path / "t.csv", index=False)
+    with caplog.at_level("INFO"):
+        labels = load_table(tmp_path / "t.csv", check=False).frame["label"]
+    assert labels.tolist() == frame.idxmax(axis=1).tolist()
+    assert "fox, deer, boar are read as classes" in caplog.text
+    two = frame[["fox", "deer"]].assign(image=files).iloc[[0, 1, 3, 4]]
+    two.to_csv(tmp_path / "two.csv", index=False)
+    assert load_table(tmp_path / "two.csv", check=False).classes == ["deer", "fox"]
+    two.assign(age=7).to_csv(tmp_path / "two.csv", index=False)
+    with pytest.raises(SecondhandError, match=r"--labels fox,deer"):
+        load_table(tmp_path / "two.csv", check=False)
+
+
+@pytest.mark.parametrize("joint", [" ", ", ", ";"])
+def test_combinations_of_names_are_asked_about(tmp_path: Path, joint: str) -> None:
+    labels = ["fox", "grass", "snow", "fox|grass", "fox|snow", "grass|fox"] * 2
+    rows = "".join(f'{n}.png,"{one.replace("|", joint)}"\n' for n, one in enumerate(labels))
+    table = write(tmp_path / "t.csv", f"image,tags\n{rows}")
+    with pytest.raises(SecondhandError, match=rf"t\.csv: .*'fox{joint}grass'.*--labels multi"):
+        load_table(table, check=False)
+    several = load_table(table, check=False, labels="multi").frame["label"]
+    assert several.tolist() == ["|".join(sorted(label.split("|"))) for label in labels]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("red fox", "arctic fox", "red deer", "roe deer"),
+        ("Vulpes vulpes", "Vulpes lagopus", "Canis lupus", "Canis latrans", "Canis aureus"),
+        ("blue tit", "great tit", "coal tit", "robin", "house sparrow", "tree sparrow"),
+        ("Buteo buteo, juvenile", "Buteo buteo, adult", "Milvus milvus, juvenile"),
+        ("fox", "deer", "deer 2"),
+    ],
+)
+def test_classes_of_several_words_are_no_combinations(tmp_path: Path, names: Sequence[str]) -> None:
+    rows = "".join(f'{n}.png,"{names[n % len(names)]}"\n' for n in range(2 * len(names)))
+    table = write(tmp_path / "t.csv", f"path,label\n{rows}")
+    assert load_table(table, check=False).classes == sorted(names)
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_two_labels_of_a_file_are_an_error_for_training_and_evaluation(
+    tmp_path: Path, learned: bool
+) -> None:
+    rows = "a.png,fox\na.png,deer\nb.png,fox\nc.png,fox\nd.png,deer\ne.png,deer\n"
+    table = write(tmp_path / "t.csv", f"filename,species\n{rows}")
+    with pytest.raises(SecondhandError, match=r"a\.png has two labels"):
+        load_table(table, check=False, learned=learned)
+
+
+def sheet(path: Path, rows: Sequence[Sequence[object]], name: str = "first") -> Path:
+    """Write a workbook as Excel's XML, with a second sheet that is not to be read."""
+    ns = "http://schemas.openxmlformats.org"
+    main, rel = f"{ns}/spreadsheetml/2006/main", f"{ns}/officeDocument/2006/relationships"
+
+    def cell(value: object) -> str:
+        if isinstance(value, str):
+            return f'<c t="inlineStr"><is><t>{escape(value)}</t></is></c>'
+        return f"<c><v>{value}</v></c>" if value is not None else "<c/>"
+
+    lines = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
+    sheets = {"1": lines, "2": "<row><c><v>1</v></c></row>"}
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("[Content_Types].xml", f'<Types xmlns="{ns}/package/2006/content-types"/>')
+        listed = "".join(f'<sheet name="s{n}" sheetId="{n}" r:id="r{n}"/>' for n in sheets)
+        file.writestr(
+            "xl/workbook.xml",
+            f'<workbook xmlns="{main}" xmlns:r="{rel}"><sheets>{listed}</sheets></workbook>',
+        )
+        links = "".join(
+            f'<Relationship Id="r{n}" Type="{rel}/worksheet" Target="worksheets/s{n}.xml"/>'
+            for n in sheets
+        )
+        packed = f"{ns}/package/2006/relationships"
+        file.writestr(
+            "xl/_rels/workbook.xml.rels", f'<Relationships xmlns="{packed}">{links}</Relationships>'
+        )
+        file.writestr(
+            "_rels/.rels",
+            f'<Relationships xmlns="{packed}"><Relationship Id="r" Type="{rel}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        )
+        for n, content in sheets.items():
+            file.writestr(
+                f"xl/worksheets/s{n}.xml",
+                f'<worksheet xmlns="{main}"><sheetData>{content}</sheetData></worksheet>',
+            )
+    return path
+
+
+def test_the_first_sheet_of_a_workbook_is_read(tmp_path: Path) -> None:
+    rows = [[f"{n}.wav", n % 2 + 1, 0.5 * n, 3] for n in range(4)]
+    rows += [
+        ["4.wav", None, 1, 2],
+        [None, "x", 1, 2],
+        ["5.wav", "'=x & y", 1, 2],
+        ["6.wav", "=x & y", 1, 2],
+    ]
+    file = sheet(tmp_path / "t.xlsx", [["Filename", "Class", "Start (s)", "End (s)"], *rows])
+    table = load_table(file, check=False)
+    frame = table.frame
+    assert frame["label"].tolist() == ["1", "2", "1", "2", "=x & y", "=x & y"]
+    assert frame["start"].tolist() == [0, 0.5, 1, 1.5, 1, 1]
+    assert [Path(path).name for path in frame["path"]] == [
+        *(f"{n}.wav" for n in range(4)),
+        "5.wav",
+        "6.wav",
+    ]
+    assert [(Path(one.path).name, one.reason) for one in table.rejected] == [
+        ("t.xlsx, row 7", "no path"), ("4.wav", "no label (row 6 of t.xlsx)"),
+    ]  # fmt: skip
 
 
 def test_the_unicode_text_of_a_spreadsheet_is_a_table(tmp_path: Path) -> None:

@@ -227,7 +227,15 @@ def test_series_that_gwpy_wrote_are_read(tmp_path: Path) -> None:
     other = timeseries.TimeSeries(values + 1, t0=START, sample_rate=RATE, name="Strain")
     one.write(tmp_path / "a.hdf5")
     other.write(tmp_path / "b.hdf5", path="data/x")
-    for name, channel, offset in (("a", H1, 0), ("b", "", 1)):
+    other.write(tmp_path / "c.hdf5", path="strain")  # as GWOSC calls its group
+    both = timeseries.TimeSeriesDict({"H1": one, "L1": other})
+    for series in both.values():
+        series.name = series.channel = None
+    both.write(tmp_path / "d.hdf5")
+    with open_file(tmp_path / "d.hdf5", Wanted("L1")) as source:
+        assert (source.detector, source.channel) == ("L1", "")
+        np.testing.assert_array_equal(source.read(0, source.samples), values + 1)
+    for name, channel, offset in (("a", H1, 0), ("b", "", 1), ("c", "", 1)):
         with open_strain(tmp_path / f"{name}.hdf5") as source:
             assert (source.rate, source.start, source.channel) == (RATE, START, channel)
             np.testing.assert_array_equal(source.read(0, source.samples), values + offset)

@@ -143,13 +143,13 @@ def test_a_run_from_end_to_end(tmp_path, photos, history):
     page, figures = written(
         tmp_path, bundle, evaluation, table=table, history=history, duplicates=duplicates,
         checks=["The threshold guaranteed 99 %, here it gives <96> %."],
-        tables={"Table <of> figures": pd.DataFrame({"name": ["a"], "figure": [0.7512]})},
+        tables={"Backbones": pd.DataFrame({"backbone": ["<of> figures"], "figure": [0.7512]})},
     )  # fmt: skip
     check_self_contained(page, tmp_path / "report/index.html")
     # Names that look like markup are text.
     assert "<script>alert(1)</script>" in page.text
     for text in ("<b>&002.jpg", "<u>bad.jpg", "damaged <em>badly</em>", "<i>data",
-                  "here it gives <96> %", "Table <of> figures", "x$^2$", "0.751"):  # fmt: skip
+                  "here it gives <96> %", "<of> figures", "x$^2$", "0.751"):  # fmt: skip
         assert text in page.text, text
     # The figures are those of scikit-learn.
     known = evaluation.predictions[evaluation.predictions.split.ne("unknown")]

@@ -14,7 +14,6 @@ import onnxruntime
 import pandas as pd
 import pytest
 
-from app.about import Evidence
 from app.rules import PageRule
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
@@ -132,7 +131,7 @@ def test_the_slider_of_the_page_answers_as_the_flags_of_predict(
 
 
 def test_the_tables_of_adjust_report_and_page_count_what_predict_answers(
-    model: Bundle, outputs: tuple[np.ndarray, ...], tmp_path: Path
+    model: Bundle, outputs: tuple[np.ndarray, ...]
 ) -> None:
     labels, logits, features = outputs
     if not isinstance(model.rule, Rule):
@@ -153,19 +152,6 @@ def test_the_tables_of_adjust_report_and_page_count_what_predict_answers(
             for one, truth in zip(expected, truths, strict=True)
         ]
         assert point.right == sum(right)
-    # The page reads the run's table of predictions, in which branches and lists are text.
-    columns = ["path", "label", "best", "probability", "reason", "top", "distance_p", "branch"]
-    written = frame[[*columns, "truth", "split"]].assign(
-        top=frame["top"].map(lambda top: pd.io.json.ujson_dumps(top)),
-        branch=frame["branch"].map(lambda branch: pd.io.json.ujson_dumps(branch)),
-    )
-    written.to_csv(tmp_path / "predictions.csv", index=False)
-    evidence = Evidence(tmp_path / "model", [*CLASSES])
-    for threshold in (0.1, 0.5, 0.8):
-        effect = evidence.rule_effect(model.rule.but(threshold=threshold))
-        assert effect is not None
-        expected = predicted(model, outputs, threshold=threshold)
-        assert effect.answered == sum(one.label != UNKNOWN for one in expected)
 
 
 def test_events_of_recordings_and_of_pictures_answer_as_predict(

@@ -98,7 +98,7 @@ def test_no_item_has_changed_sides_and_the_report_tells_before_and_after(
     page = (new_run / "report/index.html").read_text()
     assert "<h2>What has changed?</h2>" in page
     label = pd.read_csv(root / "old/items.csv").query("split == 'train'")["label"].iloc[0]
-    corrected = report["tables"].get("Corrected labels (1)", [])
+    corrected = report["tables"].get("Corrected labels", [])
     assert [(row["labelled before"], row["label"]) for row in corrected] == [(label, "red")]
 
 

@@ -37,6 +37,20 @@ def test_a_folder_and_its_file_are_the_same(tmp_path: Path, named: str) -> None:
     assert table.rejected == []
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_table_of_this_name_is_read_as_the_lines_are(tmp_path: Path, ending: str) -> None:
+    """Captions without labels leave the class folders; so does a table of another name."""
+    frame = pd.DataFrame(photos(tmp_path)).drop(columns="objects").assign(path="elsewhere")
+    write_as = {"csv": pd.DataFrame.to_csv, "parquet": pd.DataFrame.to_parquet}[ending]
+    write_as(frame, tmp_path / f"metadata.{ending}", index=False)
+    table = load_table(tmp_path)
+    assert table.frame["path"].tolist() == [str(tmp_path / name) for name in frame["file_name"]]
+    assert table.frame["label"].tolist() == frame["label"].tolist()
+    write_as(frame.drop(columns="label"), tmp_path / f"metadata.{ending}", index=False)
+    with pytest.raises(SecondhandError, match="only the class 'a'"):
+        load_table(tmp_path)
+
+
 def test_recordings_have_the_columns_of_a_table(tmp_path: Path) -> None:
     rows = [
         {"file_name": sound(tmp_path / f"{n}.wav").name, "label": n % 2, "start": 0.0, "end": 0.05,

@@ -1,4 +1,5 @@
-"""``metadata.jsonl`` of Hugging Face's imagefolder and audiofolder: a line of JSON for each file, with its ``file_name``.
+"""``metadata.jsonl``, ``.csv`` or ``.parquet`` of Hugging Face's imagefolder and audiofolder: a row for each file, with its
+``file_name``.
 
 It lies in the folder of the files, or in each split folder (https://huggingface.co/docs/datasets/image_dataset).
 """
@@ -6,20 +7,23 @@ It lies in the folder of the files, or in each split folder (https://huggingface
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from datasets.core.cells import read_text
-from datasets.core.errors import BadFile, Rejected, first_left_out
+from datasets.core.cells import read_cells, read_text
+from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.json_files import has_keys
 from datasets.core.scanning import in_unicode
 from datasets.items.columns import SPLIT_NAMES
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.sources.table import read_rows
+from datasets.sources.naming import label_column
+from datasets.sources.table import read_rows, with_names
 
-NAME, FILE = "metadata.jsonl", "file_name"
+NAMES, FILE = ("metadata.jsonl", "metadata.csv", "metadata.parquet"), "file_name"
+_LINES = ".jsonl"
 
 
 def read_metadata(path: Path, options: ReadOptions) -> Rows:
@@ -29,27 +33,32 @@ def read_metadata(path: Path, options: ReadOptions) -> Rows:
 
     Raises
     ------
-    SecondhandError : as `read_rows`; rows are named by their lines.
+    SecondhandError : as `read_table`; rows are named by their lines.
     """
     read = []
     for file, split in _files(path).items():
-        cells, rejected = _cells(file)
-        rows = read_rows(file, options, cells=cells)
+        cells, rejected = _cells(file) if file.suffix.lower() == _LINES else (read_cells(file), [])
+        rows = read_rows(file, replace(options, path_column=FILE), cells=cells)
         frame = rows.frame.assign(split=split) if split else rows.frame
         read.append((frame, rejected + rows.rejected))
     frames, bad = zip(*read, strict=True)
     joined = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True).fillna("")
-    return Rows(joined, [one for some in bad for one in some])
+    return with_names(path, Rows(joined, [one for some in bad for one in some]), options)
 
 
 def _files(path: Path) -> dict[Path, str]:
     """The files that a path names, with the split of each; "" if it names none."""
-    if not path.is_dir() or (path / NAME).is_file():
-        return {path / NAME if path.is_dir() else path: ""}
-    below = {
-        folder / NAME: SPLIT_NAMES.get(folder.name.lower(), "") for folder in sorted(path.iterdir())
-    }
-    return {file: split for file, split in below.items() if split and file.is_file()}
+    if not path.is_dir():
+        return {path: ""}
+    if file := _in(path):
+        return {file: ""}
+    below = {folder: SPLIT_NAMES.get(folder.name.lower(), "") for folder in sorted(path.iterdir())}
+    return {file: split for folder, split in below.items() if split and (file := _in(folder))}
+
+
+def _in(folder: Path) -> Path | None:
+    """The file of this name in a folder; None if there is none."""
+    return next((folder / name for name in NAMES if (folder / name).is_file()), None)
 
 
 def _cells(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
@@ -66,9 +75,8 @@ def _cells(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
             continue
         if isinstance(content, dict) and isinstance(content.get(FILE), str):
             path = content.pop(FILE)
-            others = {in_unicode(k): _cell(v) for k, v in content.items()}
-            kept = {k: v for k, v in others.items() if k.strip().lower() != "path"}
-            rows[number - 2] = {"path": in_unicode(path), **kept}
+            others = {in_unicode(key): _cell(value) for key, value in content.items()}
+            rows[number - 2] = {FILE: in_unicode(path), **others}
         else:
             rejected.append(Rejected(f"{file}, line {number}", f"no {FILE!r}"))
     if not rows:
@@ -85,19 +93,31 @@ def _cell(value: Any) -> str:
 
 def _claims(path: Path, options: ReadOptions) -> bool:
     """Whether there is such a file, and the first has labels: beside mere captions, folders may be the classes."""
-    labels = () if options.label else options.class_columns or (options.label_column or "label",)
     first = next(iter(_files(path)), None)
-    return first is not None and has_keys(first, FILE, *labels, ending=".jsonl")
+    if first is None or (first == path and path.suffix.lower() != _LINES):  # a table as any other
+        return False
+    if first.suffix.lower() == _LINES:
+        labels = (
+            () if options.label else options.class_columns or (options.label_column or "label",)
+        )
+        return has_keys(first, FILE, *labels, ending=_LINES)
+    try:
+        cells = read_cells(first)
+        if options.label or options.class_columns:
+            return {FILE, *options.class_columns} <= {*cells}
+        return FILE in cells and label_column(first, cells, options, FILE) is not None
+    except SecondhandError:
+        return False
 
 
 SOURCES.add(
     Source(
-        name="metadata-jsonl",
+        name="metadata",
         order=45,
         claims=_claims,
         read=read_metadata,
-        reads=f"JSON lines with {FILE!r} and 'label', or the key that --label-column names (Hugging Face's {NAME})",
+        reads=f"JSON lines with {FILE!r} and 'label', or the key that --label-column names (Hugging Face's {NAMES[0]})",
         endings=(".jsonl",),
-        has_multi_label=Path.exists,
+        has_multi_label=lambda path: path.exists(),
     )
 )

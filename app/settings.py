@@ -1,0 +1,113 @@
+"""The settings of the page: its flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets.core.options import Checked, Limits, option, positional
+
+#: Addresses that only this computer reaches.
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(kw_only=True)
+class LimitSettings(Checked):
+    """limits"""
+
+    max_mb: int = option(50, "Maximum size of one file in MB.", limits=Limits(1, high=2000))
+    max_files: int = option(
+        64,
+        "Maximum number of files that a visitor can drop at once.",
+        limits=Limits(1, high=10_000),
+    )
+    queue: int = option(
+        32,
+        "Maximum number of requests that wait for a model; further ones get the answer 'busy'.",
+        limits=Limits(1, high=10_000),
+    )
+    bs: int = option(8, "Maximum number of requests in one batch.", limits=Limits(1, high=1024))
+    keep: float = option(30.0, "Minutes to keep an uploaded file.", limits=Limits(above=0))
+
+
+@dataclass(kw_only=True)
+class FeatureSettings(Checked):
+    """features"""
+
+    feedback: Path | None = option(
+        None,
+        "Let visitors correct predictions, and save the corrections in this folder. Default: off.",
+        metavar="FOLDER",
+    )
+    train: Path | None = option(
+        None,
+        "Add a tab that trains a model from a folder on this machine, and writes its run into this folder "
+        "(default: runs/). For visitors of other computers it needs --auth. Default: off.",
+        bare="runs",
+        metavar="FOLDER",
+    )
+    label: Path | None = option(
+        None,
+        "Add a tab to label the files of this folder, in the order that the first model suggests, or those of a "
+        "table that learners.audit drew, which gets the labels. Those of a folder go to NAME-labels.csv in the "
+        "folder of --feedback, else in the current one. Default: off.",
+    )
+    pool: Path | None = option(
+        None,
+        "Add a button that finds files similar to a prediction, with the first model, in this folder or .parquet "
+        "file (of search --embeddings). Default: off.",
+    )
+    device: str = option("auto", "Device: auto, cpu, cuda or cuda:N.", metavar="NAME")
+
+
+@dataclass(kw_only=True)
+class PageSettings(FeatureSettings, LimitSettings):
+    """network and access"""
+
+    models: list[str] = positional(
+        "Model folders, or hf:USER/NAME. Default: the newest model in runs/.", []
+    )
+    port: int = option(7860, "Port of the page; 0 selects a free one.")
+    host: str = option(
+        "127.0.0.1",
+        "Address to listen on; 0.0.0.0 lets other computers of the network open the page.",
+        metavar="ADDRESS",
+    )
+    allow_host: list[str] = option(
+        [],
+        "Further host name under which visitors reach the page, for example behind a proxy; repeatable.",
+        metavar="NAME",
+    )
+    share: bool = option(False, "Also make a public link through Gradio's servers.")
+    auth: list[str] = option(
+        [],
+        "Let in only visitors with this name and password; repeatable.",
+        metavar="NAME:PASSWORD",
+    )
+
+    @property
+    def local(self) -> bool:
+        """Whether only this computer reaches the page."""
+        return self.host in LOCAL
+
+    @property
+    def passwords(self) -> list[tuple[str, str]]:
+        """Names and passwords of the visitors that are let in; without any, everybody is."""
+        pairs = (pair.partition(":") for pair in self.auth)
+        return [(name, password) for name, _, password in pairs]
+
+    def conflicts(self) -> dict[str, object]:
+        away = self.share or self.allow_host or not self.local
+        return {
+            "--auth: the name or the password is missing; write NAME:PASSWORD": not all(
+                name and password for name, password in self.passwords
+            ),
+            "--label or --pool without a model (name a model folder)": (
+                (self.label or self.pool) and self.train and not self.models
+            ),
+            "--train with --host, --allow-host or --share, without --auth (it lets visitors read and write files of "
+            "this machine: give --auth NAME:PASSWORD)": self.train and away and not self.auth,
+            f"--train {self.train}, which is a model folder (name models first: python -m app {self.train} --train)": (
+                self.train and (self.train / "config.json").is_file()
+            ),
+        }

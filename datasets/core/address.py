@@ -1,0 +1,580 @@
+"""Files that have an address instead of a place on a disk: in buckets, on hubs and servers, and in archives.
+
+An address is what fsspec reads: a scheme and a path (``s3://bucket/birds/1.wav``), or a member of an archive and where
+the archive is (``zip://birds/1.wav::s3://bucket/all.zip``). As text it is the path of an item, as on a disk. `local`
+gives a copy to open, in the `Store`, named by the address and the state of the file there, so that what has not changed
+is not fetched again. Whether it has changed is asked once a run.
+
+fsspec is imported when the first address is met. Credentials and other options come from the environment, which the
+drivers read themselves (``AWS_ACCESS_KEY_ID``, ``FSSPEC_S3_ANON``).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import lru_cache, partial
+from pathlib import Path, PosixPath
+from typing import Any, NamedTuple, TypeVar
+
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.part import AnyPath
+from datasets.core.program import extra
+from datasets.core.store import COPY, MAX_BYTES, STARTED, STATE, Store
+
+T = TypeVar("T")
+
+#: Files that are fetched at the same time, and items whose files are fetched ahead of the one that is needed.
+REQUESTS, AHEAD = 16, 64
+#: Seconds for which a copy stays, however little space there is: it is being read.
+IN_USE = 300.0
+#: Bytes of copies after which a process looks whether there is room for more.
+LOOK = 2**30
+
+_SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
+_USER = re.compile(r"(?<=://)[^/\s'\"@]+@")
+_SIGNATURE = re.compile(
+    r"(?i)x-(amz|goog)-|\w*(sign?|signature|token|expires|key|policy)\b|s[a-z]{1,4}="
+)
+_QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\"]*")
+#: Between an archive's member and the archive, and what stands for / in the first part of an `Address`.
+_CHAIN, _SLASH = "::", "\x1f"
+#: The scheme of what an archive, or a table, holds, by its ending.
+ARCHIVES = {".zip": "zip", ".tar": "tar", ".tar.gz": "tar", ".tgz": "tar", ".parquet": "parquet"}
+#: In these a name before @ is that of a container.
+_CONTAINERS = ("abfs", "abfss", "adl", "az", "wasb", "wasbs")
+#: What identifies the content of a file, in the words of the drivers: the first that there is.
+_CONTENT = ("ETag", "etag", "md5Hash", "blob_id", "sha256", "Content-MD5", "Digest", "CRC")
+_TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "updated", "date_time")
+#: The size of a file of which the server does not say it.
+_ANY = -1
+#: Seconds before a web server is asked again.
+_PAUSES = (0.1, 0.5, 2.0)
+#: Codes of errors of the disk that copies are written to.
+_OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG)
+
+#: Size in bytes, two zeros, and a number that changes with the content: a `datasets.core.file_state.QuickState`.
+State = tuple[int, int, int, int]
+
+
+class Entry(NamedTuple):
+    """What a folder holds: an address, and the state of the file there; None for a folder."""
+
+    address: str
+    state: State | None
+
+
+#: User names and passwords by server, and queries by address, which nothing else of the program knows.
+_users: dict[str, str] = {}
+_queries: dict[str, str] = {}
+#: States of files that a listing has named, until they are fetched.
+_listed: dict[str, State] = {}
+#: The run that this process works for, and when it began: what was found out before is asked again.
+_run, _since = "", STARTED
+#: Bytes that this process has fetched since it looked whether there is room for more.
+_fetched = LOOK
+
+
+def is_address(path: AnyPath) -> bool:
+    """Whether a path is an address, instead of one on a disk.
+
+    Examples
+    --------
+    >>> is_address("s3://bucket/a.jpg"), is_address("zip://a.jpg::all.zip"), is_address("C:/a.jpg")
+    (True, True, False)
+    """
+    return isinstance(path, Address) or bool(_SCHEME.match(str(path)))
+
+
+def member(path: AnyPath) -> str:
+    """The part of a path that names the file, without the archive in which it is."""
+    return str(path).partition(_CHAIN)[0] if is_address(path) else str(path)
+
+
+def without_secrets(text: str) -> str:
+    """An address without user name, password and query, which this process remembers for its requests.
+
+    Raises
+    ------
+    SecondhandError : an address without its query has been met with another one, so the two cannot be told apart.
+    """
+    if not is_address(text):
+        return text
+    return _CHAIN.join(map(_clean, text.split(_CHAIN)))
+
+
+def hidden(text: str) -> str:
+    """A sentence without user names, passwords and queries in its addresses."""
+    return _QUERY.sub(r"\1", _USER.sub("", text))
+
+
+def as_path(name: AnyPath) -> Path:
+    """A path whose methods work for an address, too: an `Address` for one, else as pathlib has it."""
+    if isinstance(name, Path) or not is_address(name):
+        return Path(name)
+    head, _, tail = without_secrets(str(name)).partition(_CHAIN)
+    scheme, _, rest = head.partition("://")
+    first, *parts = rest.split("/")
+    if tail:  # the first part is a folder of the archive
+        first, parts = f"{_CHAIN}{tail}", [first, *parts]
+    return Address(f"{scheme}://{first}".replace("/", _SLASH), *filter(None, parts))
+
+
+def contents(path: str) -> str:
+    """The folder of what an archive holds; any other path as it is.
+
+    Examples
+    --------
+    >>> contents("/data/all.zip"), contents("s3://bucket/a.tar.gz"), contents("/data/a.wav")
+    ('zip://::/data/all.zip', 'tar://::s3://bucket/a.tar.gz', '/data/a.wav')
+    """
+    name = path.lower()
+    scheme = next((ARCHIVES[ending] for ending in ARCHIVES if name.endswith(ending)), "")
+    return f"{scheme}://{_CHAIN}{absolute(path)}" if scheme and _CHAIN not in path else path
+
+
+def absolute(path: AnyPath) -> str:
+    """`os.path.abspath`, or the address as it is."""
+    return str(path) if is_address(path) else os.path.abspath(path)
+
+
+def split(path: str) -> tuple[str, str]:
+    """`os.path.split`: the folder of a file and its name, for an address, too."""
+    if not is_address(path):
+        return os.path.split(path)
+    address = as_path(path)
+    return str(address.parent), address.name
+
+
+class Address(PosixPath):
+    """An address with the methods of a path; made by `as_path`.
+
+    As text it is the address. Functions that open a path (``open``, h5py, pandas) get that of a copy on this disk.
+    Its first part is all that is no folder: the scheme, and the bucket or server, or the archive.
+    """
+
+    is_folder: bool | None = None  # if a listing has said so
+
+    def __str__(self) -> str:
+        first, *parts = self.parts or (".",)
+        root, chain, tail = first.replace(_SLASH, "/").partition(_CHAIN)
+        return "/".join([root.removesuffix("/") if parts else root, *parts]) + chain + tail
+
+    def __fspath__(self) -> str:
+        return str(local(str(self)))
+
+    @property
+    def name(self) -> str:
+        return super().name if len(self.parts) > 1 else str(self).rstrip("/").rpartition("/")[2]
+
+    @property
+    def parent(self) -> Address:
+        return super().parent if len(self.parts) > 1 else self
+
+    def absolute(self) -> Address:
+        return self
+
+    def mkdir(self, *args: Any, **options: Any) -> None:
+        raise SecondhandError(
+            f"{self}: only tables are written to an address, at the end of a job. Name a folder on a disk"
+        )
+
+    def is_dir(self) -> bool:
+        if self.is_folder is None:
+            self.is_folder = is_folder(str(self))
+        return self.is_folder
+
+    def is_file(self) -> bool:
+        return self.is_folder is False or (not self.is_folder and is_file(str(self)))
+
+    def exists(self) -> bool:
+        return self.is_file() or self.is_dir()
+
+    def iterdir(self) -> Iterator[Address]:  # type: ignore[override]
+        for entry in listing(str(self)):
+            path = as_path(entry.address)
+            path.is_folder = entry.state is None  # type: ignore[attr-defined]
+            yield path  # type: ignore[misc]
+
+    def glob(self, pattern: str) -> Iterator[Address]:  # type: ignore[override]
+        yield from map(as_path, matches(str(self / pattern)))
+
+
+def exists(path: AnyPath) -> bool:
+    """`os.path.exists`, for an address, too."""
+    return as_path(path).exists() if is_address(path) else os.path.exists(path)
+
+
+def is_file(path: AnyPath) -> bool:
+    """`os.path.isfile`, for an address, too."""
+    if not is_address(path):
+        return os.path.isfile(path)
+    with suppress(BadFile):
+        return bool(state(str(path)))
+    return False
+
+
+def is_folder(path: AnyPath) -> bool:
+    """`os.path.isdir`, for an address, too."""
+    if not is_address(path):
+        return os.path.isdir(path)
+    address = str(path)
+    if address in _listed:
+        return False
+    with suppress(BadFile):
+        files, inside, _ = _files(address)
+        if "http" in files.protocol and os.path.splitext(address)[1]:
+            return False  # to ask would read it
+        return bool(_answer(address, lambda: files.isdir(inside)))
+    return False
+
+
+def matches(pattern: str) -> list[str]:
+    """The addresses that a pattern names, sorted.
+
+    Raises
+    ------
+    BadFile : there is no list of them.
+    SecondhandError : the driver of the address is not installed.
+    """
+    files, inside, _ = _files(pattern)
+    return sorted(_named(pattern, name) for name in _answer(pattern, lambda: files.glob(inside)))
+
+
+def local(path: AnyPath) -> AnyPath:
+    """The path to open: itself, or for an address that of a copy on this disk, fetched unless it is there already.
+
+    Raises
+    ------
+    BadFile : the file cannot be had.
+    SecondhandError : the driver of the address is not installed.
+    """
+    if not is_address(path):
+        return path
+    name = str(path)
+    now, store = state(name), Store()
+    key = hashlib.sha256(f"{name}\n{now}".encode()).hexdigest()
+    copy = store.path_of(key, COPY)
+    if not store.touch(copy):
+        _make_room(store)
+        try:
+            store.write(key, COPY, partial(_fetch, name, now[0]))
+        except BadFile as error:
+            _remember(name, error.reason)
+            raise
+    return copy
+
+
+def state(address: str) -> State:
+    """State of a file; asked once a run, in one of its processes.
+
+    Raises
+    ------
+    BadFile : it is not there, or cannot be had.
+    SecondhandError : the driver of the address is not installed.
+    """
+    listed, known = _listed.pop(address, None), _recalled(address)
+    if known is None or listed not in (known, None):
+        try:
+            known = listed or _state(_info(address))
+        except BadFile as error:
+            known = error.reason
+        _remember(address, known)
+    if isinstance(known, str):
+        raise BadFile(address, known)
+    return known
+
+
+def listing(address: str) -> Iterator[Entry]:
+    """Yield what a folder holds, by name, as the pages of a long listing arrive.
+
+    Raises
+    ------
+    BadFile : it cannot be listed.
+    SecondhandError : the driver of the address is not installed.
+    """
+    files, inside, _ = _files(address)
+    pages = _pages(files, inside)
+    while (page := _answer(address, lambda: next(pages, None))) is not None:
+        for info in page:
+            if info["name"].strip("/") == inside.strip(
+                "/"
+            ):  # an empty file that stands for the folder
+                continue
+            name = _named(address, info["name"].rstrip("/"))
+            if info["type"] == "directory":
+                yield Entry(name, None)
+            else:
+                _listed[name] = _state(info)
+                yield Entry(name, _listed[name])
+
+
+def read_ahead(items: Iterable[T], path_of: Callable[[T], AnyPath]) -> Iterator[T]:
+    """Yield the items in their order while the files of those that follow are fetched, `REQUESTS` at a time.
+
+    A file that cannot be had is left to whoever opens it, who is told why. Files on a disk are not looked at.
+    """
+    waiting = deque[tuple[T, Future[None] | None]]()
+    with ThreadPoolExecutor(REQUESTS) as pool:  # starts a thread when it is needed
+        for item in items:
+            path = path_of(item)
+            fetching = pool.submit(_try_to_fetch, path) if is_address(path) else None
+            if fetching is None and not waiting:
+                yield item
+                continue
+            waiting.append((item, fetching))
+            if len(waiting) > AHEAD:
+                yield _when_fetched(*waiting.popleft())
+        for item, fetching in waiting:
+            yield _when_fetched(item, fetching)
+
+
+def work_for(run: str) -> None:
+    """Ask about all files again if a process that serves several runs begins another one."""
+    global _run, _since
+    if run != _run:
+        _run, _since = run, time.time()
+
+
+def put(file: Path, address: str) -> None:
+    """Write a file to an address, whole or not at all.
+
+    Raises
+    ------
+    BadFile : it cannot be written there.
+    SecondhandError : the driver of the address is not installed.
+    """
+    files, inside, _ = _files(address)
+    _answer(address, lambda: files.put_file(str(file), inside))
+    _state_file(address).unlink(missing_ok=True)
+
+
+def _fetch(address: str, size: int, file: Path) -> None:
+    """Write the bytes of a file of this size, or of one that is not known, to a path."""
+    global _fetched
+    files, inside, lock = _files(address)
+    with lock:
+        _answer(address, lambda: files.get_file(inside, str(file)))
+    read = file.stat().st_size
+    _fetched += read
+    if size not in (read, _ANY):
+        raise BadFile(address, f"it has changed while it was read: {size} bytes, now {read}")
+
+
+def _when_fetched(item: T, fetching: Future[None] | None) -> T:
+    if fetching is not None:
+        fetching.result()
+    return item
+
+
+def _try_to_fetch(path: AnyPath) -> None:
+    with suppress(SecondhandError):
+        local(path)
+
+
+def _clean(link: str) -> str:
+    """One link of a chain without its secrets, which are remembered."""
+    scheme, separator, rest = link.partition("://")
+    if not separator:
+        return link
+    place, slash, path = rest.partition("/")
+    user, at, server = place.rpartition("@")
+    if at and scheme not in _CONTAINERS:
+        _users[f"{scheme}://{server}"] = user
+        place = server
+    query = ""
+    if scheme in ("http", "https"):
+        place, mark, after = place.partition("?")
+        path, mark, query = path.partition("?") if not mark else (path, mark, after)
+        path = path.partition("#")[0]
+    plain = f"{scheme}://{place}{slash}{path}"
+    if query and _unsigned(_queries.get(plain, query)) != _unsigned(query):
+        raise SecondhandError(
+            f"{plain}: two addresses differ only after ?, which names no file here. Use addresses without it, or one of "
+            "the two"
+        )
+    if query:
+        _queries[plain] = query
+    return plain
+
+
+def _unsigned(query: str) -> set[str]:
+    """The words of a query that no signature has, which may name a file."""
+    return {word for word in query.split("&") if not _SIGNATURE.match(word)}
+
+
+def _full(link: str) -> str:
+    """One link of a chain with its secrets."""
+    scheme, separator, rest = link.partition("://")
+    server = rest.partition("/")[0]
+    user = _users.get(f"{scheme}://{server}") if _users else None
+    query = f"?{_queries[link]}" if link in _queries else ""
+    return f"{scheme}{separator}{f'{user}@' if user else ''}{rest}{query}"
+
+
+def _files(address: str) -> tuple[Any, str, AbstractContextManager[Any]]:
+    """The file system of an address, the path in it, and what is held while a file is read."""
+    head, chain, tail = address.partition(_CHAIN)
+    scheme, _, inside = head.partition("://")
+    try:
+        if chain:
+            archive, lock = _archive(scheme, tail, os.getpid())
+            return archive, inside, lock
+        from fsspec.core import url_to_fs
+
+        return *url_to_fs(_full(head), **_OPTIONS.get(scheme, {})), nullcontext()
+    except ImportError as error:
+        cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+        package = (cause.name or scheme).partition(".")[0]
+        remedy = extra("cloud") if package in _OF_EXTRA else f"pip install {package}"
+        raise SecondhandError(
+            f"{address}: {scheme}:// needs the package {package}. Install it: {remedy}"
+        ) from None
+    except ValueError as error:
+        if isinstance(error, SecondhandError):
+            raise
+        raise SecondhandError(f"{address}: no files can be read from {scheme}://") from None
+
+
+#: Packages of the extra ``cloud``.
+_OF_EXTRA = ("fsspec", "s3fs", "aiohttp")
+#: Options of drivers. What is listed is remembered here, and for one run.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    scheme: {"use_listings_cache": False} for scheme in ("s3", "s3a", "gs", "gcs", "http", "https")
+}
+
+
+@lru_cache(8)  # an archive's table of contents is read once in a process
+def _archive(scheme: str, address: str, process: int) -> tuple[Any, threading.Lock]:
+    import fsspec
+
+    from datasets.core.members import FILE_SYSTEMS
+
+    of, copy = FILE_SYSTEMS.get(scheme) or fsspec.get_filesystem_class(scheme), str(local(address))
+    try:
+        return of(fo=copy), threading.Lock()
+    except FileNotFoundError:
+        raise BadFile(address, "there is no such file") from None
+    except Exception as error:  # the readers' own errors have no common root
+        raise BadFile(address, f"cannot be read as {scheme} ({type(error).__name__})") from None
+
+
+def _info(address: str) -> dict[str, Any]:
+    files, inside, _ = _files(address)
+    info: dict[str, Any] = _answer(address, lambda: files.info(inside))
+    if info["type"] == "directory":
+        raise BadFile(address, "a folder, not a file")
+    return info
+
+
+def _pages(files: Any, inside: str) -> Iterator[list[dict[str, Any]]]:
+    """What a folder holds, by name: in a bucket page by page, because it may be a million files."""
+    if "s3" not in files.protocol:
+        yield sorted(files.ls(inside, detail=True), key=lambda info: str(info["name"]))
+        return
+    bucket, key, _ = files.split_path(inside)
+    more: dict[str, str] = {}
+    while True:
+        prefix = f"{key.rstrip('/')}/" if key else ""
+        page = files.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, Delimiter="/", **more)
+        found = [
+            {"name": f"{bucket}/{one['Key']}", "type": "file", "size": one["Size"], **one}
+            for one in page.get("Contents", ())
+        ]
+        folders = [
+            {"name": f"{bucket}/{one['Prefix']}", "type": "directory"}
+            for one in page.get("CommonPrefixes", ())
+        ]
+        yield sorted([*found, *folders], key=lambda info: str(info["name"]))
+        if not page.get("IsTruncated"):
+            return
+        more = {"ContinuationToken": page["NextContinuationToken"]}
+
+
+def _named(folder: str, name: str) -> str:
+    """The address of what a file system calls ``name``, beside or below ``folder``."""
+    head, chain, tail = folder.partition(_CHAIN)
+    if "://" not in name:
+        name = f"{head.partition('://')[0]}://{name.lstrip('/')}"
+    return without_secrets(name) + chain + tail
+
+
+def _state(info: dict[str, Any]) -> State:
+    content = next((info[name] for name in (*_CONTENT, *_TIMES) if info.get(name)), "")
+    number = int(hashlib.sha256(str(content).strip('"').encode()).hexdigest()[:15], 16)
+    size = info.get("size")
+    return (_ANY if size is None else int(size), 0, 0, number)
+
+
+def _answer(address: str, ask: Callable[[], T]) -> T:
+    """What a driver answers; its errors become BadFile, in words that name no secret."""
+    for pause in (*_PAUSES, None):
+        try:
+            return ask()
+        except SecondhandError:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _OF_DISK and error.filename:
+                raise
+            if pause is None or not _passes(error):
+                raise BadFile(address, _reason(error)) from None
+        time.sleep(pause)
+    raise AssertionError
+
+
+def _passes(error: Exception) -> bool:
+    """Whether a server may answer the next time. The drivers of buckets and hubs ask again themselves."""
+    cause = error.__cause__ or error
+    status = getattr(cause, "status", None)
+    return type(cause).__module__.startswith("aiohttp") and (status is None or status >= 500)
+
+
+def _reason(error: Exception) -> str:
+    cause = error.__cause__ or error
+    status = getattr(cause, "status", None)
+    if _passes(error):
+        return f"cannot be had: {status or type(cause).__name__}"
+    if isinstance(error, PermissionError) or status in (401, 403):
+        return "access is denied. Are the credentials in the environment?"
+    if "NoCredentials" in type(cause).__name__:
+        return "no credentials in the environment"
+    if isinstance(error, FileNotFoundError | KeyError):
+        return "there is no such file"
+    return f"cannot be had: {status or type(cause).__name__}"
+
+
+def _recalled(address: str) -> State | str | None:
+    """What another process of this run, or this one, has found out: a state, or why there is none."""
+    file = _state_file(address)
+    try:
+        if os.stat(file).st_mtime < _since:
+            return None
+        known = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return known if isinstance(known, str) else tuple(known)
+
+
+def _remember(address: str, known: State | str) -> None:
+    Store().add(_state_file(address).stem, STATE, json.dumps(known).encode())
+
+
+def _state_file(address: str) -> Path:
+    return Store().path_of(hashlib.sha256(address.encode()).hexdigest(), STATE)
+
+
+def _make_room(store: Store) -> None:
+    """Remove copies that have not been used for long, once a process has fetched `LOOK` more bytes."""
+    global _fetched
+    if _fetched >= LOOK:
+        _fetched = 0
+        store.make_room(MAX_BYTES, COPY, before=time.time() - IN_USE)

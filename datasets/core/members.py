@@ -1,0 +1,186 @@
+"""File systems of fsspec for what holds files: tables (``parquet://image/12.jpg::/data/train.parquet``), and tar archives.
+
+A column of files is a struct of ``bytes`` and ``path``, as the Hugging Face hub has them, or bytes alone. A member is its
+column and its row, from 0; the ending comes from the path, else from the first bytes, and is not looked at when a member is
+read. All members have the state of the table or archive, so that asking for it reads none of them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tarfile
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import PurePosixPath
+from typing import IO, Any
+
+from fsspec import AbstractFileSystem
+from fsspec.archive import AbstractArchiveFileSystem
+
+from datasets.core.store import COPY
+
+#: How the formats begin, and their endings; ``.`` stands for any byte.
+_BEGIN = {
+    rb"\xff\xd8\xff": ".jpg", rb"\x89PNG": ".png", rb"GIF8": ".gif", rb"RIFF....WEBP": ".webp", rb"BM": ".bmp",
+    rb"II\*\x00|MM\x00\*": ".tiff", rb"....ftypavi": ".avif", rb"....ftyp(heic|heix|mif1)": ".heic",
+    rb"RIFF....WAVE": ".wav", rb"fLaC": ".flac", rb"OggS": ".ogg", rb"ID3|\xff[\xe2-\xff]": ".mp3", rb"....ftyp": ".m4a",
+}  # fmt: skip
+
+
+class TarMembers(AbstractArchiveFileSystem):
+    """The files in a tar archive, packed or not.
+
+    That of fsspec goes by the ending to see the packing, which a copy has not, and has a folder ``.`` where tar was given
+    one.
+
+    Parameters
+    ----------
+    fo : path of the archive.
+    """
+
+    protocol = "tar"
+    cachable = False
+
+    def __init__(self, fo: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._stamp = _stamp(fo)
+        self._archive = tarfile.open(fo)  # noqa: SIM115 (as long as this)
+        self._members = {
+            member.name.removeprefix("./"): member for member in self._archive if member.isfile()
+        }
+
+    def _get_dirs(self) -> None:
+        folders = self._all_dirnames(self._members)
+        self.dir_cache = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
+        for name, member in self._members.items():
+            info = {"name": name, "size": member.size, "type": "file", "mtime": self._stamp}
+            self.dir_cache[name] = info
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> IO[bytes]:
+        file = self._archive.extractfile(self._members[path]) if path in self._members else None
+        if file is None:
+            raise FileNotFoundError(path)
+        return file
+
+
+class ParquetMembers(AbstractFileSystem):
+    """The members of a Parquet file.
+
+    Parameters
+    ----------
+    fo : path of the file.
+    """
+
+    protocol = "parquet"
+    cachable = False
+
+    def __init__(self, fo: str, **options: Any) -> None:
+        from pyarrow.parquet import ParquetFile
+
+        super().__init__(**options)
+        self._file = ParquetFile(fo)
+        self._stamp, meta = _stamp(fo), self._file.metadata
+        groups = (meta.row_group(n).num_rows for n in range(meta.num_row_groups))
+        self._first_rows = [0, *accumulate(groups)]
+        self._group: tuple[str, int, list[bytes | None]] = ("", -1, [])
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        """The columns of files, or the members of one."""
+        column = self._strip_protocol(path).strip("/")
+        if not column:
+            found = [{"name": n, "type": "directory", "size": 0} for n in media_columns(self._file)]
+        elif column in media_columns(self._file):
+            found = [self._member(name) for name in member_names(self._file, column) if name]
+        else:
+            found = [self.info(column)]
+        return found if detail else [one["name"] for one in found]
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        """A column or a member; the size of a member is not known before it is read."""
+        name = self._strip_protocol(path).strip("/")
+        if not name or name in media_columns(self._file):
+            return {"name": name, "type": "directory", "size": 0}
+        self._place(name)
+        return self._member(name)
+
+    def _member(self, name: str) -> dict[str, Any]:
+        return {"name": name, "type": "file", "size": None, "mtime": self._stamp}
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> io.BytesIO:
+        column, row = self._place(self._strip_protocol(path).strip("/"))
+        group = bisect_right(self._first_rows, row) - 1
+        if self._group[:2] != (column, group):
+            self._group = column, group, self._contents(column, group)
+        content = self._group[2][row - self._first_rows[group]]
+        if content is None:
+            raise FileNotFoundError(path)
+        return io.BytesIO(content)
+
+    def _contents(self, column: str, group: int) -> list[bytes | None]:
+        cells = self._file.read_row_group(group, columns=[bytes_of(self._file, column)])[column]
+        return [one["bytes"] if isinstance(one, dict) else one for one in cells.to_pylist()]
+
+    def _place(self, name: str) -> tuple[str, int]:
+        column, _, member = name.rpartition("/")
+        row = PurePosixPath(member).stem
+        is_row = row.isdecimal() and int(row) < self._first_rows[-1]
+        if not is_row or column not in media_columns(self._file):
+            raise FileNotFoundError(name)
+        return column, int(row)
+
+
+def _stamp(file: str) -> str:
+    """A text that changes with a file; a copy in the store is called after its state, and its time is that of its use."""
+    status = os.stat(file)
+    return file if file.endswith(COPY) else f"{status.st_mtime_ns} {status.st_size}"
+
+
+def media_columns(file: Any) -> list[str]:
+    """Names of the columns of an open Parquet file that hold files."""
+    from pyarrow import types
+
+    def holds_files(of: Any) -> bool:
+        if types.is_struct(of):
+            return "bytes" in {of.field(n).name for n in range(of.num_fields)}
+        return bool(types.is_binary(of) or types.is_large_binary(of))
+
+    return [field.name for field in file.schema_arrow if holds_files(field.type)]
+
+
+def bytes_of(file: Any, column: str) -> str:
+    """The column of the bytes of a column of files."""
+    from pyarrow import types
+
+    is_struct = types.is_struct(file.schema_arrow.field(column).type)
+    return f"{column}.bytes" if is_struct else column
+
+
+def member_names(file: Any, column: str) -> Iterator[str]:
+    """Name of the member in each row of a column; "" for a row without bytes."""
+    from pyarrow import compute
+
+    row = 0
+    for batch in file.iter_batches(64, columns=[column]):
+        cells = batch.column(0)
+        is_struct = bytes_of(file, column) != column
+        contents = compute.struct_field(cells, "bytes") if is_struct else cells
+        heads = compute.binary_slice(contents, 0, 16).to_pylist()
+        has_paths = is_struct and cells.type.get_field_index("path") >= 0
+        paths = (
+            compute.struct_field(cells, "path").to_pylist() if has_paths else [None] * len(heads)
+        )
+        for head, path in zip(heads, paths, strict=True):
+            ending = PurePosixPath(path or "").suffix.lower() or _ending(head or b"")
+            yield f"{column}/{row}{ending}" if head else ""
+            row += 1
+
+
+def _ending(head: bytes) -> str:
+    return next((end for begin, end in _BEGIN.items() if re.match(begin, head, re.DOTALL)), "")
+
+
+#: The file systems by the scheme of an address; all others are those that fsspec knows.
+FILE_SYSTEMS = {"parquet": ParquetMembers, "tar": TarMembers}

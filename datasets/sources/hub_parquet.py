@@ -1,0 +1,141 @@
+"""Parquet tables that hold the files themselves, as data sets of the Hugging Face hub do: a column ``image`` or ``audio``
+of bytes and path, and labels whose names are in the metadata of the schema.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from datasets.core.address import as_path
+from datasets.core.cells import read_cells
+from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
+from datasets.core.scanning import absolute_path, files_below, shown_by
+from datasets.items.columns import SPLIT_NAMES
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.naming import PATHS, label_column, plain
+from datasets.sources.table import read_rows, with_names
+
+log = logging.getLogger(__name__)
+
+_ENDING = ".parquet"
+
+
+def read_tables(path: Path, options: ReadOptions) -> Rows:
+    """Rows of a table, or of all in a folder and below, which are splits if their names or folders say so.
+
+    Raises
+    ------
+    SecondhandError : as `read_table`.
+    """
+    if not path.is_dir():
+        return with_names(path, _read(path, options), options)
+    splits = {file: _split(file) for file in _files(path)}
+    several = len({*splits.values()}) > 1
+    frames, rejected = [], list[Rejected]()
+    for file, split in splits.items():
+        try:
+            rows = _read(file, options)
+        except BadFile as error:
+            rejected.append(Rejected(error.path, error.reason))
+            continue
+        frames.append(rows.frame.assign(split=split) if split and several else rows.frame)
+        rejected += rows.rejected
+    if not frames:
+        raise SecondhandError(f"--data {path}: no labelled file{first_left_out(rejected)}")
+    frame = pd.concat(frames, ignore_index=True).fillna("")
+    return with_names(path, Rows(frame, rejected), options)
+
+
+def _read(path: Path, options: ReadOptions) -> Rows:
+    from pyarrow.parquet import ParquetFile
+
+    from datasets.core.members import media_columns, member_names
+
+    cells = read_cells(path)
+    with ParquetFile(path) as file:
+        column = _media_column(path, media_columns(file), options)
+        features = _features(file)
+        try:
+            members = [*member_names(file, column)]
+        except (OSError, ValueError) as error:
+            raise BadFile(path, f"{column} cannot be read ({str(error)[:120]})") from None
+    cells = cells.drop(columns=[name for name in cells if plain(name) in ("path", plain(column))])
+    where = absolute_path(path)
+    cells["path"] = [f"parquet://{name}::{where}" if name else "" for name in members]
+    label = None if options.label else label_column(path, cells, options, "path")
+    if label and (names := features.get(label, {}).get("names")):  # -1 is no label
+        named = {"-1": ""} | {str(number): name for number, name in enumerate(names)}
+        cells[label] = cells[label].replace(named)
+    return read_rows(path, replace(options, path_column=None), cells=cells, resolve=False)
+
+
+def _media_column(path: Path, columns: list[str], options: ReadOptions) -> str:
+    """The column of files: that of the options, else the first with a usual name, else the first."""
+    if options.path_column:
+        if options.path_column not in columns:
+            raise SecondhandError(
+                f"{path}: no column {options.path_column!r} of files. It has {', '.join(map(quoted, columns))}"
+            )
+        return options.path_column
+    column = min(columns, key=lambda name: plain(name) not in PATHS)
+    if len(columns) > 1:
+        log.info(
+            "%s: its files are those of the column %s. Choose another with --path-column",
+            path,
+            column,
+        )
+    return column
+
+
+def _features(file: Any) -> dict[str, Any]:
+    """Features by column, as the library of Hugging Face writes them."""
+    with suppress(ValueError, LookupError, TypeError, AttributeError):
+        found = json.loads(file.schema_arrow.metadata[b"huggingface"])["info"]["features"]
+        return {name: one for name, one in found.items() if isinstance(one, dict)}
+    return {}
+
+
+def _split(file: Path) -> str:
+    """The split that ``train-00000-of-00002.parquet`` or ``train/0000.parquet`` names."""
+    names = (re.split(r"[-_.]", file.name)[0].lower(), file.parent.name.lower())
+    return next((SPLIT_NAMES[name] for name in names if name in SPLIT_NAMES), "")
+
+
+def _files(folder: Path) -> list[Path]:
+    return [as_path(file) for file in files_below(folder)[0] if file.lower().endswith(_ENDING)]
+
+
+def _claims(path: Path, options: ReadOptions) -> bool:
+    first = as_path(shown_by(path, _ENDING)) if path.is_dir() else path
+    if first.suffix.lower() != _ENDING or not first.is_file():
+        return False
+    from pyarrow.parquet import ParquetFile
+
+    from datasets.core.members import media_columns
+
+    try:
+        with ParquetFile(first) as file:
+            return bool(media_columns(file))
+    except Exception:  # a damaged file: another source says so
+        return False
+
+
+SOURCES.add(
+    Source(
+        name="hub-parquet",
+        order=18,  # before those that take any folder of Parquet
+        claims=_claims,
+        read=read_tables,
+        reads="Parquet with a column of files (a struct of bytes and path)",
+        endings=(_ENDING,),
+        has_multi_label=lambda path: path.exists(),
+    )
+)

@@ -1,0 +1,295 @@
+"""Finds the columns of a table of labels under the names that people and programs give them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import takewhile
+from pathlib import Path, PureWindowsPath
+
+import pandas as pd
+
+from datasets.audio.band import BAND_COLUMNS
+from datasets.core.address import as_path, is_address
+from datasets.core.cells import MISSING, file_named, with_points
+from datasets.core.errors import Rejected, SecondhandError, quoted
+from datasets.core.part import PART_COLUMNS
+from datasets.core.scanning import files_below
+from datasets.items.columns import TEXT_COLUMNS
+from datasets.kinds.base import find_kind, kind_of
+from datasets.sources.base import ReadOptions
+from datasets.sources.tracks import Recordings
+
+log = logging.getLogger(__name__)
+
+#: Names of the columns of files and of labels where a table has no ``path`` or ``label``, without spaces, lines and
+#: capitals; the first that fits counts. A ``class`` beside a species is one of the taxonomy's.
+PATHS = (
+    "filepath", "imagepath", "imgpath", "audiopath", "filename", "file", "imagefile", "imagename", "image", "img",
+    "audiofile", "audio", "wavfile", "soundfile", "recordingname", "recording", "slicefilename", "fname", "photo",
+    "audiofilename", "soundfiles",
+    "imageid", "recordingid", "itemid", "segmentid", "fileid", "id", "name",
+)  # fmt: skip
+LABELS = (
+    "labels", "species", "speciesname", "commonname", "scientificname", "class", "classname", "category",
+    "categoryname", "primarylabel", "eventlabel", "eventlabels", "annotation", "tag", "tags", "target", "speciesid",
+)  # fmt: skip
+#: Words for start and end in the names of columns, which may add a unit: "Start (s)", start_time, startSec, onset_s,
+#: "Begin Time (s)" (BirdNET-Analyzer, opensoundscape, DCASE, AudioSet, crowsetta, Raven).
+_SPANS = (
+    ("start", "end"), ("start", "stop"), ("begin", "end"), ("begin", "stop"), ("onset", "offset"), ("tmin", "tmax"),
+)  # fmt: skip
+_UNITS = {"time", "s", "sec", "secs", "second", "seconds"}
+#: Words in the name of a column of times in a file.
+_TIME_WORDS = {
+    "start", "begin", "end", "stop", "onset", "offset", "duration", "tmin", "tmax", "tstart", "tend",
+}  # fmt: skip
+#: Values of a cell in a table with one column per class.
+ONE_HOT = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0, "true": 1.0, "false": 0.0}
+_LOOKED_AT = 100
+
+
+def plain(name: object) -> str:
+    """The letters and digits of a name, in small letters: ``File Name`` is ``filename``."""
+    return "".join(filter(str.isalnum, str(name))).casefold()
+
+
+def column_named(path: Path, cells: pd.DataFrame, name: str) -> str | None:
+    """Find a column by name, else one that differs only in case and spaces; None if there is none."""
+    alike = [column for column in cells.columns if str(column).strip().lower() == name.lower()]
+    matches = [column for column in alike if column == name] or alike
+    if len(matches) > 1:
+        raise SecondhandError(
+            f"{path}: {' and '.join(map(quoted, matches))} could both be the column {name!r}. Rename one of them"
+        )
+    return matches[0] if matches else None
+
+
+def path_column(path: Path, cells: pd.DataFrame, options: ReadOptions, below: Below) -> str | None:
+    """The column that names the files: the one of the options, else ``path``, else the first known name that does."""
+    if options.path_column and (named := column_named(path, cells, options.path_column)):
+        return named
+    if options.path_column and options.alone and not (options.warm_start or options.label):
+        return None
+    if named := column_named(path, cells, "path"):
+        return named
+    for is_file in (find_kind, below.find):  # an id may be that of anything
+        for column in _known(cells, PATHS):
+            texts = cells[column].str.strip()
+            if any(map(is_file, texts[texts.ne("")].head(_LOOKED_AT))):
+                return column
+    return None
+
+
+def label_column(
+    path: Path, cells: pd.DataFrame, options: ReadOptions, taken: str | None
+) -> str | None:
+    """The column of labels: that of the options, else ``label``, else the first known name with any cell filled.
+
+    ``taken`` : the column of the files.
+    """
+    usual = column_named(path, cells, "label")
+    if name := options.label_column:
+        named = column_named(path, cells, name)
+        if named or usual is None or not (options.warm_start or not options.alone):
+            return named
+        log.info("%s has no column %r: its column %s is used", path.name, name, usual)
+        return usual
+    others = (one for one in _known(cells, LABELS) if one != taken and cells[one].ne("").any())
+    return usual or next(others, None)
+
+
+def _known(cells: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Columns of these plain names, in their order."""
+    columns = [column for column in map(str, cells.columns) if plain(column) in names]
+    return sorted(columns, key=lambda column: names.index(plain(column)))
+
+
+def are_known(columns: Iterable[object]) -> bool:
+    """Whether the names of a table's columns are those of a table of labels."""
+    names = {*map(plain, columns)}
+    return bool(names & {"path", *PATHS}) and bool(names & {"label", *LABELS})
+
+
+def one_hot_columns(cells: pd.DataFrame) -> list[str]:
+    """Columns that may be classes, with 1, 0 or nothing in each row."""
+    taken = (*TEXT_COLUMNS, *PART_COLUMNS, *BAND_COLUMNS)
+    return [
+        name for name in map(str, cells)
+        if name.strip().lower() not in taken
+        and not _TIME_WORDS & _words(name)
+        and ONE_HOT.keys() & (values := {*cells[name].str.strip().str.lower()}) >= values - {""}
+    ]  # fmt: skip
+
+
+def one_label_each(path: Path, cells: pd.DataFrame) -> pd.Series | None:
+    """The label of each row of a table with one column per class, if each row has exactly one; otherwise None.
+
+    Two columns among others are no classes: they may as well be an answer and its opposite.
+    """
+    classes = one_hot_columns(cells)
+    if len(classes) < min(3, max(2, len(cells.columns))):
+        return None
+    values = cells[classes].apply(lambda column: column.str.strip().str.lower().map(ONE_HOT).eq(1))
+    if not values.sum(axis=1).eq(1).all():
+        return None
+    log.info(
+        "%s: the columns %s are read as classes, because each row has a 1 in exactly one of them",
+        path, ", ".join(classes)[:300],
+    )  # fmt: skip
+    return values.idxmax(axis=1)
+
+
+def time_columns(names: Iterable[object]) -> list[str]:
+    """Names of columns that look like times in a file, such as ``offset_ms`` or ``BeginTime``."""
+    return [name for name in map(str, names) if _TIME_WORDS & _words(name)]
+
+
+def _words(name: object) -> set[str]:
+    text = re.sub(r"([a-z])([A-Z])", r"\1 \2", str(name)).lower()
+    text = re.sub(r"\bt[ _](min|max)\b", r"t\1", text)
+    text = re.sub(r"\b(start|begin|end|stop)time\b", r"\1", text)
+    return {*re.findall(r"[^\W_]+", text)}
+
+
+def are_recordings(names: Iterable[str], below: Below) -> bool:
+    """Whether one of these cells names a recording."""
+    kinds = (find_kind(name) or find_kind([*below.find(name), ""][0]) for name in names)
+    return any(kind and kind.recordings for kind in kinds)
+
+
+def span_columns(path: Path, cells: pd.DataFrame) -> dict[str, str | None]:
+    """Columns of start and end of a table of recordings under another program's names.
+
+    A warning names columns that only look like times.
+    """
+    for words in _SPANS:
+        start, end = (
+            min((n for n in map(str, cells) if _words(n) - _UNITS == {word}), key=len, default="")
+            for word in words
+        )
+        if start and end:
+            columns = [cells[name].mask(cells[name].isin(MISSING), "") for name in (start, end)]
+            if all(
+                (pd.to_numeric(with_points(c), errors="coerce").notna() | c.eq("")).all()
+                for c in columns
+            ):
+                log.info("%s: the columns %s and %s are read as start and end", path, start, end)
+                return {"start": start, "end": end}
+    times = time_columns(cells.columns.drop(["start", "end"], errors="ignore"))
+    whole = (
+        set() if column_named(path, cells, "start") else {"duration"}
+    )  # which a whole file has, too
+    if {name.strip().lower() for name in times} - whole:
+        log.warning(
+            "%s: columns that look like times in the recordings are not read: %s. If each row is a part of its "
+            "recording, call them start and end (seconds; the end is start plus duration)", path,
+            ", ".join(map(quoted, times)),
+        )  # fmt: skip
+    return {}
+
+
+def _is_file(path: str) -> bool:
+    """Whether there is a file; an address with the ending of one is taken at its word, as asking takes a request."""
+    return find_kind(path) is not None if is_address(path) else os.path.isfile(path)
+
+
+class Below:
+    """The files in a folder and below by name, which are looked for when a cell is no path of a file.
+
+    Parameters
+    ----------
+    kind : of the files, or "auto" for all; notes beside other files do not count.
+    """
+
+    def __init__(self, folder: Path, kind: str = "auto") -> None:
+        self.folder, self.kind = folder, kind
+        self._found: dict[str, list[str]] = {}
+
+    @cached_property
+    def _files(self) -> Recordings:
+        kinds = {file: kind_of(file) for file in files_below(self.folder)[0]}
+        files = [file for file, kind in kinds.items() if kind and self.kind in ("auto", kind)]
+        others = [file for file in files if not file.lower().endswith(".txt")]
+        return Recordings(others or files)
+
+    def find(self, cell: str) -> list[str]:
+        """The file that a cell names, relative to the folder; else those below whose path ends so, in which the ending
+        may be left out. Empty if there is none."""
+        if cell not in self._found:
+            self._found[cell] = self._find(cell)
+        return self._found[cell]
+
+    def _find(self, cell: str) -> list[str]:
+        path = file_named(self.folder, cell)
+        if _is_file(path):
+            return [path]
+        name = PureWindowsPath(cell.strip())  # splits at \ and at /
+        if not name.name or name.anchor or name.parts[0] == "~" or "://" in cell:
+            return []
+        return [
+            file
+            for file in self._named(as_path(path).parent, name)
+            if _agree(file, name) == len(name.parts)
+        ]
+
+    def nearest(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """The files of each name whose folders may be those of another machine: those of this name of which most
+        folders agree.
+
+        A file is that of the one name that is most like its path, so that two names are never one file.
+        """
+        found = {name: self._nearest(name) for name in {*names}}
+        claims: dict[str, list[int]] = {}
+        for agreeing, files in found.values():
+            for file in files:
+                claims.setdefault(file, []).append(agreeing)
+        best = {file: max(of) if of.count(max(of)) == 1 else -1 for file, of in claims.items()}
+        return {
+            n: [one for one in files if best[one] == agreeing]
+            for n, (agreeing, files) in found.items()
+        }
+
+    def _nearest(self, cell: str) -> tuple[int, list[str]]:
+        """How many parts of the path agree, and the files of which most do."""
+        path, name = file_named(self.folder, cell), PureWindowsPath(cell.strip())
+        if _is_file(path):
+            return len(Path(path).parts), [path]
+        files = {file: _agree(file, name) for file in self._named(None, name)}
+        most = max(files.values(), default=0)
+        return most, [file for file, agreeing in files.items() if agreeing == most]
+
+    def named_after(self, table: Path) -> list[str]:
+        """The files that a table is named after."""
+        return self._files.named_after(table)
+
+    def _named(self, folder: Path | None, name: PureWindowsPath) -> list[str]:
+        """Files with this name, those in the folder before others; the ending may be left out."""
+        files = self._files.named(folder or self.folder / "..", name.name)
+        return [file for file in files if kind_of(name.name) in (None, kind_of(file))]
+
+
+def placed(
+    path: Path, names: pd.Series, found: Mapping[str, Sequence[str]]
+) -> tuple[pd.Series, list[Rejected]]:
+    """The file of each row of a table, by the files of each name, or the name if it has none; rows whose file may be one
+    of several are rejected."""
+    several = names.map(found).str.len().gt(1)
+    rejected = [
+        Rejected(
+            name,
+            f"several files are called so: {', '.join(found[name])} (row {row + 2} of {path.name})",
+        )
+        for row, name in zip(names.index[several], names[several], strict=True)
+    ]
+    files = {name: files[0] if files else name for name, files in found.items()}
+    return names[~several].map(files), rejected
+
+
+def _agree(file: str, name: PureWindowsPath) -> int:
+    """How many of the last parts of a path and a name are equal, of which the last one is."""
+    pairs = zip(reversed(Path(file).parts[:-1]), reversed(name.parts[:-1]), strict=False)
+    return 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

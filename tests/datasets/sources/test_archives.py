@@ -1,0 +1,92 @@
+"""Archives of class folders, which shutil packs, are what the folder is."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from datasets.core.address import local
+from datasets.core.errors import SecondhandError
+from datasets.items.table import load_table
+from datasets.kinds.finding import find_files
+from tests.datasets.files import root, write
+from tests.datasets.sources.test_hub_parquet import table
+
+__all__ = ["root"]  # a fixture
+
+
+@pytest.mark.parametrize("form", ["zip", "tar", "gztar"])
+@pytest.mark.parametrize("above", [False, True])
+def test_an_archive_is_what_its_folder_is(
+    root: Path, tmp_path: Path, form: str, above: bool
+) -> None:
+    """With the folder itself in it, or without; a bad file is listed, and nothing is unpacked beside the archive."""
+    (root / "cat" / "bad.jpg").write_bytes(b"no picture")
+    expected = load_table(root)
+    packed = shutil.make_archive(
+        str(tmp_path / "out" / "all"),
+        form,
+        root.parent if above else root,
+        root.name if above else None,
+    )
+    read = load_table(packed)
+    assert read.frame["label"].tolist() == expected.frame["label"].tolist()
+    scheme = form.removeprefix("gz")
+    for address, file in zip(read.frame["path"], expected.frame["path"], strict=True):
+        inside = Path(file).relative_to(root.parent if above else root).as_posix()
+        assert address.removeprefix(f"{scheme}://").removeprefix("./") == f"{inside}::{packed}"
+        assert Path(local(address)).read_bytes() == Path(file).read_bytes()
+    assert [one.reason for one in read.rejected] == [one.reason for one in expected.rejected]
+    assert [one.name for one in (tmp_path / "out").iterdir()] == [Path(packed).name]
+
+
+def test_the_labels_may_be_those_of_a_table_in_the_archive(root: Path, tmp_path: Path) -> None:
+    rows = "".join(f"{name}/{n}.jpg,{name}s\n" for name in ("cat", "dog") for n in range(3))
+    write(root / "metadata.csv", f"file_name,label\n{rows}")
+    packed = shutil.make_archive(str(tmp_path / "all"), "zip", root)
+    assert load_table(packed).classes == ["cats", "dogs"]
+
+
+def test_a_prediction_finds_the_files_of_archives_and_tables(root: Path, tmp_path: Path) -> None:
+    """An archive that cannot be read is one bad file."""
+    packed = shutil.make_archive(str(tmp_path / "all"), "tar", root)
+    contents = [(root / f"cat/{n}.jpg").read_bytes() for n in range(3)]
+    parquet = table(tmp_path / "t.parquet", "image", contents, [None] * 3)
+    bad = str(write(tmp_path / "bad.zip", "PK"))
+    found = [*find_files([packed, str(parquet), bad], "picture", Counter())]
+    assert found == [
+        *(f"tar://{label}/{n}.jpg::{packed}" for label in ("cat", "dog") for n in range(3)),
+        *(f"parquet://image/{n}.jpg::{parquet}" for n in range(3)),
+        f"zip://::{bad}",
+    ]
+
+
+@pytest.mark.parametrize("name", ["t.zip", "t.tar", "t.tgz", "t.parquet"])
+@pytest.mark.parametrize("cut", [0.0, 0.5])
+def test_a_damaged_archive_is_one_error_that_names_it(
+    root: Path, tmp_path: Path, name: str, cut: float
+) -> None:
+    if name.endswith("parquet"):
+        file = table(tmp_path / name, "image", [(root / "cat/0.jpg").read_bytes()] * 9, [None] * 9)
+    else:
+        form = {"zip": "zip", "tar": "tar", "tgz": "gztar"}[name[2:]]
+        file = tmp_path / name
+        Path(shutil.make_archive(str(tmp_path / "x"), form, root)).rename(file)
+    content = file.read_bytes()
+    file.write_bytes(content[: int(cut * len(content))])
+    with pytest.raises(SecondhandError, match=name.replace(".", r"\.")):
+        load_table(file)
+
+
+def test_a_damaged_member_is_listed(root: Path, tmp_path: Path) -> None:
+    packed = Path(shutil.make_archive(str(tmp_path / "all"), "zip", root))
+    content = bytearray(packed.read_bytes())
+    middle = content.find(b"dog/1.jpg") + 400
+    content[middle : middle + 4] = bytes(byte ^ 255 for byte in content[middle : middle + 4])
+    packed.write_bytes(content)
+    table = load_table(packed)
+    assert len(table.frame) == 5
+    assert [one.path for one in table.rejected] == [f"zip://dog/1.jpg::{packed}"]

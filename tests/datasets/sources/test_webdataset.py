@@ -1,0 +1,77 @@
+"""Shards of WebDataset, which tarfile writes."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from datasets.core.address import local
+from datasets.core.errors import SecondhandError
+from datasets.items.table import load_table
+from tests.datasets.files import picture
+
+
+def shard(path: Path, members: dict[str, bytes]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz" if path.suffix == ".tgz" else "w") as archive:
+        for name, content in members.items():
+            header = tarfile.TarInfo(name)
+            header.size = len(content)
+            archive.addfile(header, io.BytesIO(content))
+    return path
+
+
+def samples(tmp_path: Path, numbers: range, ending: str = "cls") -> dict[str, bytes]:
+    members = {}
+    for n in numbers:
+        label = ("fox", "deer")[n % 2]
+        text = (
+            json.dumps({"species": label, "site": f"s{n}", "boxes": []})
+            if ending == "json"
+            else f"{label}\n"
+        )
+        members |= {
+            f"a/{n:03}.png": picture(tmp_path / "x.png").read_bytes(),
+            f"a/{n:03}.{ending}": text.encode(),
+        }
+    return members
+
+
+@pytest.mark.parametrize("ending", ["cls", "json"])
+@pytest.mark.parametrize("suffix", ["tar", "tgz"])
+def test_samples_of_a_shard(tmp_path: Path, ending: str, suffix: str) -> None:
+    members = samples(tmp_path, range(4), ending) | {
+        "a/004.png": b"x",
+        f"a/005.{ending}": b'{"species": "fox"}',
+    }
+    path = shard(tmp_path / f"t.{suffix}", members)
+    table = load_table(path)
+    assert table.frame["label"].tolist() == ["fox", "deer"] * 2
+    assert table.frame["path"].tolist() == [f"tar://a/{n:03}.png::{path}" for n in range(4)]
+    for address in table.frame["path"]:
+        name = address.removeprefix("tar://").partition("::")[0]
+        assert Path(local(address)).read_bytes() == members[name]
+    assert {one.path for one in table.rejected} == {f"tar://a/004.png::{path}", f"{path}, row 7"}
+
+
+def test_a_label_that_is_no_json_is_listed(tmp_path: Path) -> None:
+    members = samples(tmp_path, range(4), "json") | {"a/001.json": b"{"}
+    path = shard(tmp_path / "t.tar", members)
+    table = load_table(path, learned=False)
+    assert len(table.frame) == 3
+    assert [one.path for one in table.rejected] == [
+        f"tar://a/001.{end}::{path}" for end in ("json", "png")
+    ]
+
+
+@pytest.mark.parametrize("named", ["shards", "shards/t-{000..001}.tar"])
+def test_shards_of_a_folder_or_a_pattern(tmp_path: Path, named: str) -> None:
+    for n in range(2):
+        shard(tmp_path / f"shards/t-{n:03}.tar", samples(tmp_path, range(4 * n, 4 * n + 4)))
+    assert len(load_table(tmp_path / named).frame) == 8
+    with pytest.raises(SecondhandError, match=r"t-002\.tar"):
+        load_table(tmp_path / "shards/t-{000..002}.tar")
