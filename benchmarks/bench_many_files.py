@@ -129,7 +129,8 @@ def train(count: int, classes: int) -> int:
             own = max(own, memory(process), key=lambda of: of[1])
             lines = log.read_text("utf-8").splitlines() if log.exists() else []
             for line in lines[shown:]:
-                if len(text := line.partition(" INFO ")[2]) and "class" not in text[:20]:
+                text = line.partition(" INFO ")[2]
+                if text and text[0] != " ":  # a row of the table of the classes
                     print(
                         f"{time.perf_counter() - start:6.0f} {worked:7.0f} {memory(process)[0]:10} {own[1]:6} {others:7}  "
                         f"{text[:70]}",

@@ -40,9 +40,10 @@ from learners.runs.folder import provenance, write_csv
 from learners.runs.run import Prepared, Run
 from learners.runs.warm_start import lineage
 from learners.training.describe import kept_in_words
-from learners.training.features import ByPart, outputs_by_part
+from learners.training.features import outputs_by_part
 from learners.training.keep import Kept
 from learners.training.members import train_members
+from learners.training.probe import ByPart
 
 log = logging.getLogger(__name__)
 

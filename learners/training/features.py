@@ -37,7 +37,7 @@ from learners.backbones.building import (
 )
 from learners.files.rows import StoredRows
 from learners.training.callbacks import Compile, undisturbed_randomness
-from learners.training.probe import BLOCK
+from learners.training.probe import BLOCK, ByPart
 
 log = logging.getLogger(__name__)
 
@@ -120,19 +120,14 @@ class Features(StoredRows):
         return torch.from_numpy(self.read(numbers.numpy()))
 
 
-#: Features, and the row of each part of a file that they are of.
-ByPart = list[tuple[Features, dict[Part, int]]]
-
-
 def by_part(learn: Learner, train: Outputs, valid: Outputs) -> ByPart:
     """The features of `frozen_features` that are those of prediction: not those of training in another precision."""
-    found = list[tuple[Features, dict[Part, int]]]()
+    found: ByPart = []
     same = isinstance(autocast(learn), nullcontext)
     for dataset, of in [(learn.dls.valid_ds, valid), *[(learn.dls.train_ds, train)] * same]:
         if len(of.numbers) == len(
             of.y
         ):  # else a file has disappeared, and the numbers do not match
-            assert isinstance(of.x, Features)
             rows = {dataset.items[number].part: row for row, number in enumerate(of.numbers)}
             found.append((of.x, rows))
     return found

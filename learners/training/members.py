@@ -58,9 +58,9 @@ from learners.tasks.base import Task
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.describe import kept_in_words
-from learners.training.features import ByPart
 from learners.training.keep import Keep, Kept
 from learners.training.learner import fine_tune, make_learner, tracking_callbacks
+from learners.training.probe import ByPart
 from learners.training.records import History, Improvements, Records
 from learners.training.speed import describe_speed, workers_for
 
@@ -217,7 +217,7 @@ def train_members(
     if len(members) > 1:
         trained = Ensemble(members, multi_label=spec.multi_label).eval()
     spec = replace(spec, members=len(members), n_classes=len(items.table.classes))
-    features = records.features if len(members) == 1 else []
+    features = records.features if train.seeds == 1 else []
     return Trained(trained, spec, kept, interrupted, features)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fastai.learner import Learner
 from torch import nn
@@ -21,9 +21,7 @@ from datasets.core.files import write_beside
 from learners import distributed
 from learners.training.checkpoints import Checkpoints, Position
 from learners.training.keep import Keep, Kept
-
-if TYPE_CHECKING:
-    from learners.training.features import ByPart
+from learners.training.probe import ByPart
 
 log = logging.getLogger(__name__)
 
@@ -156,9 +154,8 @@ class Records:
     @property
     def features(self) -> ByPart:
         """The features of the body of the weights that are kept, as far as they are known."""
-        return (
-            self.frozen if self.keep.kept is not None and self.keep.kept.phase == "frozen" else []
-        )
+        kept = self.keep.kept
+        return self.frozen if kept is not None and kept.phase == "frozen" else []
 
     def resume(self, network: nn.Module) -> bool:
         """Resume from the newest intact checkpoint; return False if there is none.
