@@ -95,7 +95,7 @@ def _model(site: Site, name: str, labelling: Labelling | None, alike: Alike | No
             _several(site, name, rules)
         if labelling is not None:
             with gr.Tab("Label") as label:
-                label_tab(label, labelling, site.rendering)
+                label_tab(label, labelling)
         if site.feedback is not None:
             with gr.Tab("Corrections") as corrections:
                 corrections_tab(corrections, site.feedback, served.predictor.classes)
@@ -179,7 +179,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             window = gr.Dropdown([], label="Window shown", visible=False)
             panels = gr.HTML("", elem_classes="sh-page")
             with gr.Column(visible=False) as afterwards:
-                cleared = [] if alike is None else [alike_part(alike, seen, site.rendering)]
+                cleared = [] if alike is None else [alike_part(alike, seen)]
                 if site.feedback is not None:
                     part = correction_part(site, name, seen, dial, [by_model, slider])
                     cleared += [part.label, part.note]
@@ -204,16 +204,16 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         return [new, html, windows, "", judged, *[None for _ in cleared]]
 
     def draw(seen: Seen, window: str | None) -> str:
-        return panels_html(predictor, seen, window, site.rendering)
+        return panels_html(predictor, seen, window)
+
+    def ruled(seen: Seen, by_model: bool, place: float) -> tuple[str, str]:
+        return show(seen, by_model, place), dial.effect(None if by_model else place)
+
+    def slide(seen: Seen, place: float) -> tuple[Any, ...]:
+        return False, *ruled(seen, False, place)
 
     def choose(seen: Seen, by_model: bool, place: float) -> tuple[Any, ...]:
-        place = dial.start if by_model else place  # the model's rule resets the slider
-        return (
-            by_model,
-            place,
-            show(seen, by_model, place),
-            dial.effect(None if by_model else place),
-        )
+        return dial.start if by_model else gr.skip(), *ruled(seen, by_model, place)
 
     drawing: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
     answered = [seen, result, window, panels, afterwards, *cleared]
@@ -222,15 +222,9 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         predicted.then(draw, [seen, window], panels, **drawing)
     window.input(draw, [seen, window], panels, **drawing)
     now: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **QUIET}
-    ruled = [*chosen, result, effect]
-
-    def moved(seen: Seen, place: float) -> tuple[Any, ...]:
-        _, _, *shown = choose(seen, False, place)
-        return False, gr.skip(), *shown  # the slider may have moved on
-
     changes = (
-        slider.input(moved, [seen, slider], ruled, **now),
-        by_model.input(choose, [seen, *chosen], ruled, **now),
+        slider.input(slide, [seen, slider], [by_model, result, effect], **now),
+        by_model.input(choose, [seen, *chosen], [slider, result, effect], **now),
     )
     return Rules(dial, at, chosen, changes)
 

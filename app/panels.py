@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from learners.inference.predictor import Predictor
 
 log = logging.getLogger(__name__)
+
+#: Heat maps or spectrograms that are rendered at a time.
+RENDERING = threading.Semaphore(2)
 
 
 class Axes(NamedTuple):
@@ -109,18 +112,12 @@ def timeline(windows: Sequence[Any], classes: Sequence[str], duration: float) ->
     )
 
 
-def panels_html(
-    predictor: Predictor,
-    seen: Seen,
-    window: str | None,
-    rendering: AbstractContextManager[object],
-) -> str:
+def panels_html(predictor: Predictor, seen: Seen, window: str | None) -> str:
     """The model's input of a file, its heat map, similar training files, and the windows of a long recording.
 
     Parameters
     ----------
     window : name of the window that is shown; by default that with the highest probability of the predicted class.
-    rendering : context that is entered while pictures are rendered.
     """
     if not seen.answers or not seen.answers[0].best:
         return ""
@@ -131,7 +128,7 @@ def panels_html(
     number = predictor.classes.index(displayed.best) if displayed.best else None
     part = displayed.part._replace(path=answer.path)
     try:
-        with rendering:
+        with RENDERING:
             try:
                 panels = input_panels(predictor, part, number)
             except SecondhandError as error:

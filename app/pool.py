@@ -12,7 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import gradio as gr
 
 from app.feedback import Corrections, check_label
-from app.panels import input_panels, panel_html
+from app.panels import RENDERING, input_panels, panel_html
 from app.serving import Served
 from app.views import QUIET, UNKNOWN, Seen, name_here, note_html, without_paths
 from datasets.core.errors import SecondhandError
@@ -101,6 +101,14 @@ class Pool(ABC):
         if not self.ready.is_set():
             return f"Reading the pool: {self.done} of {len(self.files)} files."
         return self.failed
+
+    async def until_ready(self) -> AsyncIterator[str]:
+        """The messages to show until the pool is ready, and why it cannot be used."""
+        while not self.ready.is_set():
+            yield self.waiting
+            await asyncio.sleep(0.5)
+        if self.failed:
+            yield self.failed
 
     @abstractmethod
     def prepare(self, files: Iterator[str]) -> None:
@@ -433,8 +441,8 @@ def assign_keys(classes: Sequence[str]) -> dict[str, str]:
     return own | dict(zip(free, (name for name in classes if name not in own), strict=False))
 
 
-def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[object]) -> None:
-    """Fill the tab *Label*; ``rendering`` is a context that is entered while a file is rendered."""
+def label_tab(tab: Any, labelling: Labelling) -> None:
+    """Fill the tab *Label*."""
     turn = gr.State(Turn(), time_to_live=3600)
     small: dict[str, Any] = {"min_width": 130, "size": "sm"}
     bursts = KINDS[labelling.predictor.kind].photo
@@ -478,15 +486,13 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
         if turn.number is None:
             count = f"{labelling.labelled} of {len(labelling.order)}"
             return note_html(f"{count} files are labelled; no more are left.", turn=turn.count)
-        with rendering:
+        with RENDERING:
             return labelling.html(turn.number, turn.count)
 
     async def begin(turn: Turn) -> AsyncIterator[tuple[Turn, str]]:
-        while not labelling.ready.is_set():
-            yield turn, note_html(labelling.waiting)
-            await asyncio.sleep(0.5)
-        if labelling.waiting:
-            yield turn, note_html(labelling.waiting)
+        async for waiting in labelling.until_ready():
+            yield turn, note_html(waiting)
+        if labelling.failed:
             return
         if turn.number is None:
             turn = Turn(labelling.after(-1), turn.done, turn.count + 1)
@@ -537,26 +543,23 @@ def label_tab(tab: Any, labelling: Labelling, rendering: AbstractContextManager[
     back.click(changes(undo), turn, out, **QUIET)
 
 
-def alike_part(alike: Alike, seen: Any, rendering: AbstractContextManager[object]) -> Any:
+def alike_part(alike: Alike, seen: Any) -> Any:
     """The button *More like this*; returns its gallery, which is cleared for another file."""
     button = gr.Button("More like this")
     gallery = gr.HTML("", elem_classes="sh-page")
 
     def result(part: Part) -> str:
-        if alike.waiting:
-            return note_html(alike.waiting, status=True)
         try:
-            with rendering:
+            with RENDERING:
                 return alike.html(part)
         except SecondhandError as error:
             message = alike.without_folders(without_paths(str(error), part.path))
             return note_html(message, status=True)
 
     async def search(seen: Seen) -> AsyncIterator[str]:
-        while not alike.ready.is_set():
-            yield note_html(alike.waiting, status=True)
-            await asyncio.sleep(0.5)
-        for answer in seen.answers:
+        async for waiting in alike.until_ready():
+            yield note_html(waiting, status=True)
+        for answer in () if alike.failed else seen.answers:
             yield await asyncio.to_thread(result, Part(answer.path, at=answer.part.at))
 
     button.click(search, seen, gallery, concurrency_limit=None, **QUIET)

@@ -232,7 +232,6 @@ class Site:
     settings : those of the page.
     feedback : where corrections are kept; None switches them off.
     failed : the error of each model folder that could not be opened.
-    rendering : lets two heat maps or spectrograms be rendered at a time.
     """
 
     models: dict[str, Served]
@@ -240,7 +239,6 @@ class Site:
     settings: PageSettings = field(default_factory=PageSettings)
     feedback: Feedback | None = None
     failed: dict[str, SecondhandError] = field(default_factory=dict)
-    rendering: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
 
     def __post_init__(self) -> None:
         self._adding = threading.Lock()

@@ -6,9 +6,9 @@ import io
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from logging.handlers import QueueHandler
 from pathlib import Path
 from queue import SimpleQueue
@@ -176,7 +176,7 @@ def lessons(site: Site, labelling: Labelling | None) -> Lessons:
 
 def train_tab(site: Site, labelling: Labelling | None, training: Training) -> None:
     """Fill the tab *Train*."""
-    looked, shown = gr.State(None, time_to_live=3600), gr.State("", time_to_live=3600)
+    looked, shown = gr.State(None, time_to_live=3600), gr.State(None, time_to_live=3600)
     status_part = gr.HTML("", elem_classes="sh-page", elem_id="training")
     with gr.Row():
         stop = gr.Button("Stop the training", variant="stop", visible=False)
@@ -217,30 +217,29 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
         visible = gr.update(visible=True)
         return found.data, found.html(), visible, name_command(found.data, choice), visible
 
-    def begin(data: Path | None, choice: str) -> str:
+    def begin(data: Path | None, choice: str) -> None:
         if data is None:
-            return note_html("Look at a folder first.", status=True)
-        error = attempt(lambda: training.start(training.words([data], choice)))
-        return error or note_html("Training started. Its progress is above.", status=True)
+            raise SecondhandError("Look at a folder first.")
+        training.start(training.words([data], choice))
 
-    def begin_again() -> str:
+    def begin_again() -> None:
         found = lessons(site, labelling)
         if not found.tables:
-            return note_html("There are no corrections.", status=True)
-        model = site.models[found.model].folder
-        return attempt(lambda: training.start(training.words(found.tables, "usual", model)))
+            raise SecondhandError("There are no corrections.")
+        training.start(training.words(found.tables, "usual", site.models[found.model].folder))
 
-    def attempt(action: Any) -> str:
+    def attempt(action: Callable[..., None], done: str, *given: Any) -> str:
         try:
-            action()
+            action(*given)
         except (SecondhandError, OSError) as error:
             return note_html(_words(error), status=True)
-        return ""
+        return note_html(done, status=True)
 
-    def watch(before: str) -> tuple[Any, ...]:
-        status = add_trained(site, training)
-        html = status_html(status)
-        found = lessons(site, labelling)
+    def watch(before: object) -> tuple[Any, ...]:
+        status, found = add_trained(site, training), lessons(site, labelling)
+        new = status, found.words
+        if new == before:
+            return (gr.skip(),) * 5
         buttons = (
             gr.Button(visible=status.state == "running"),
             gr.Button(visible=status.state == "stopped"),
@@ -248,8 +247,7 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
                 f"Train again with {found.words}", visible=bool(found.tables) and not status.runs
             ),
         )
-        new = f"{html}{found.words}"
-        return (gr.skip(),) * 5 if new == before else (new, html, *buttons)
+        return new, status_html(status), *buttons
 
     parts = [shown, status_part, stop, resume, again]
     quick: dict[str, Any] = {"queue": False, **QUIET}
@@ -259,13 +257,15 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
     for event in (look.click, folder.submit):
         event(check, [folder, choice], offered, **busy)
     choice.change(name_command, [looked, choice], command, **quick)
-    for button, action, inputs, words in (
-        (start, begin, [looked, choice], started),
-        (stop, lambda: attempt(training.cancel), None, message),
-        (resume, lambda: attempt(training.resume), None, message),
-        (again, begin_again, None, message),
+    told = "Training started. Its progress is above."
+    for button, action, done, inputs, words in (
+        (start, begin, told, [looked, choice], started),
+        (stop, training.cancel, "", None, message),
+        (resume, training.resume, "", None, message),
+        (again, begin_again, "", None, message),
     ):
-        button.click(action, inputs, words, **quick).then(watch, shown, parts, **quick)
+        event = button.click(partial(attempt, action, done), inputs, words, **quick)
+        event.then(watch, shown, parts, **quick)
     start.click(name_command, [looked, choice], command, **quick)  # the next one has another folder
 
 

@@ -121,6 +121,7 @@ def _run(
     multiprocessing.set_start_method(method, force=True)
     os.environ.clear()
     os.environ.update(environment)
+    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     os.chdir(folder)
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(output_folder / name, os.O_WRONLY | os.O_APPEND), number)

@@ -6,7 +6,6 @@ import csv
 import os
 import re
 import subprocess
-import sys
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.documented import ROOT
+from tests.forks import Program
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -55,10 +55,9 @@ def install(site: Path) -> None:
 def secondhand(*words: object, site: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Call ``secondhand``, with the packages of ``site`` installed."""
     paths = os.pathsep.join(str(path) for path in (ROOT, site) if path)
-    command = [sys.executable, "-m", "secondhand", *map(str, words)]
-    return subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=200
-    )
+    program = Program("-m", "secondhand", *map(str, words), env=os.environ | {"PYTHONPATH": paths})
+    out, err = program.communicate(timeout=200)
+    return subprocess.CompletedProcess(words, program.wait(), out, err)
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[str]:

@@ -51,13 +51,14 @@ class TarMembers(AbstractArchiveFileSystem):
         self._members = {
             member.name.removeprefix("./"): member for member in self._archive if member.isfile()
         }
-
-    def _get_dirs(self) -> None:
         folders = self._all_dirnames(self._members)
         self.dir_cache = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
         for name, member in self._members.items():
             info = {"name": name, "size": member.size, "type": "file", "mtime": self._stamp}
             self.dir_cache[name] = info
+
+    def _get_dirs(self) -> None:
+        """Nothing is left to do: the archive is not written."""
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> IO[bytes]:
         file = self._archive.extractfile(self._members[path]) if path in self._members else None

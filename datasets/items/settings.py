@@ -29,9 +29,13 @@ DEPLOYMENTS = (
     "longitude, start, end and timezone. A file belongs to the deployment that names one of its folders or "
     "begins its name (docs/formats.md)."
 )
-#: Help of the flags for the columns of a table.
+#: Help of the flags for the columns of a table, and for what has the labels in other formats.
 PATH_COLUMN = "Column of the files in a table. Default: path, or another usual name."
-LABEL_COLUMN = "Column of the labels in a table. Default: label, or the usual column of the format."
+LABEL_COLUMN = (
+    "Column of the labels in a table, or what has them in another format (docs/formats.md). Default: label, or the usual "
+    "one of the format."
+)
+TIER = "Tier of the labels in files of Praat or ELAN. Default: the only one."
 #: Largest overlap of neighbouring windows; at this one each moment is in twenty windows.
 MAX_OVERLAP = 0.95
 
@@ -43,12 +47,14 @@ class DataSettings:
     data: str | list[str] = option(
         "",
         "Labelled files: a folder with one folder per class, a table with the columns path,label or of another "
-        "program (docs/formats.md), metadata.jsonl, Raven or Audacity tables, Camtrap DP, the JSON of COCO or MegaDetector, embeddings of another network, demo:digits, or a "
-        "public set (python -m datasets.catalog). Several can be given; if two of them label the same file, the later label counts.",
+        "program (docs/formats.md), metadata.jsonl, labels of Raven, Audacity, Praat or ELAN, Camtrap DP, the JSON of "
+        "COCO, Label Studio or MegaDetector, Pascal VOC, embeddings of another network, demo:digits, or a public set "
+        "(python -m datasets.catalog). Several can be given; if two of them label the same file, the later label counts.",
         metavar="SOURCE",
     )
     path_column: str | None = option(None, PATH_COLUMN, metavar="NAME")
     label_column: str | None = option(None, LABEL_COLUMN, metavar="NAME")
+    tier: str | None = option(None, TIER, metavar="NAME")
     labels: str | None = option(
         None,
         "Multi-label classification: multi if the label column holds names joined by |, or the names of the "

@@ -6,17 +6,18 @@ import math
 from pathlib import Path
 
 from datasets.sources import tracks
-from datasets.sources.base import SOURCES
-from datasets.sources.tracks import Line, ParsedSelection, Selection, TrackSource, seconds
+from datasets.sources.base import SOURCES, ReadOptions
+from datasets.sources.tracks import ParsedSelection, Selection, TrackSource, seconds
 
 
-def _starts(first: list[str]) -> bool:
+def _starts(path: Path) -> bool:
+    first = tracks.first_cells(path)
     return len(first) > 1 and not any(math.isnan(seconds(cell)) for cell in first[:2])
 
 
-def _parse(path: Path, lines: list[Line], label_column: str | None) -> list[ParsedSelection]:
+def _parse(path: Path, options: ReadOptions) -> list[ParsedSelection]:
     selections: list[ParsedSelection] = []
-    for n, cells in lines:
+    for n, cells in tracks.read_lines(path):
         if cells[0] == "\\" and selections:  # the frequencies of the label above
             low, high = map(seconds, (*cells[1:], "", "")[:2])
             span, limits = selections[-1]

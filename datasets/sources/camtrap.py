@@ -20,6 +20,7 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_
 from datasets.core.scanning import PACKAGE
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.regions import one_label_each
 
 _MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")
 _SPAN = ("eventStart", "eventEnd")
@@ -115,12 +116,8 @@ def read_package(path: Path, options: ReadOptions) -> Rows:
     machine = int(rows.get("classificationMethod", pd.Series(dtype=str)).eq("machine").sum())
     note = f"{machine} of {len(rows)} labels were made by a machine" if machine else ""
     columns = ["path", "label", "group", "start", "end", "deployment", "time", "sequence"]
-    frame = rows[columns].drop_duplicates(["path", "start", "end", "label"])
-    several = frame.duplicated(["path", "start", "end"], keep=False) & frame["start"].isna()
-    for file, same in frame.loc[several].groupby("path"):
-        labels = " and ".join(sorted(same["label"]))
-        rejected.append(Rejected(str(file), f"several labels, {labels}, but one is needed"))
-    frame = frame.loc[~several].reset_index(drop=True)
+    frame, several = one_label_each(rows[columns])
+    rejected += several
     if frame.empty:
         raise SecondhandError(f"--data {path}: no usable item{first_left_out(rejected, 'one')}")
     return Rows(frame, rejected, note)

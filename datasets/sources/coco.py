@@ -9,16 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
-
 from datasets.core.address import exists
 from datasets.core.cells import file_named
 from datasets.core.errors import BadFile, Rejected, first_left_out, quoted
 from datasets.core.json_files import has_keys, read_json
 from datasets.core.part import Box
 from datasets.core.scanning import NOT_UTF8, in_unicode
-from datasets.images.boxes import box_in_picture
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.regions import box_of_pixels, one_label_each, usable_label
 
 #: Fields of an image that COCO Camera Traps adds, by the column that each becomes. Pictures of one place stay together.
 _OF_CAMERA = {
@@ -77,13 +75,8 @@ def read_annotations(file: Path, options: ReadOptions) -> Rows:
     ]
     if not rows:
         raise BadFile(file, f"no annotation can be used{first_left_out(rejected, 'one')}")
-    frame = pd.DataFrame(rows).drop_duplicates(["path", "label", *Box._fields])
-    several = frame.duplicated(["path", *Box._fields], keep=False)
-    for (path, *_), same in frame.loc[several].groupby(["path", *Box._fields], dropna=False):
-        labels = " and ".join(sorted(same["label"]))
-        rejected.append(Rejected(str(path), f"several labels, {labels}, but one is needed"))
-    frame = frame.loc[~several].reset_index(drop=True)
-    return Rows(frame, rejected)
+    frame, several = one_label_each(rows)
+    return Rows(frame, rejected + several)
 
 
 def _images(file: Path, listed: list[Any]) -> tuple[dict[str, dict[str, Any]], list[Rejected]]:
@@ -133,7 +126,7 @@ def _label(one: _Annotation, key: str) -> str:
     label = _text(one.category.get(key))
     if not label:
         raise ValueError(f"its category has no {key!r}. It has {', '.join(map(str, one.category))}")
-    return label
+    return usable_label(label)
 
 
 def _box(one: _Annotation) -> Box | None:
@@ -143,16 +136,11 @@ def _box(one: _Annotation) -> Box | None:
     pixels = one.content.get("bbox")
     if pixels is None or pixels == []:
         return None
-    width, height = one.image.get("width"), one.image.get("height")
+    size = one.image.get("width"), one.image.get("height")
     try:
-        return box_in_picture(
-            [v / n for v, n in zip(pixels, (width, height, width, height), strict=True)]
-        )
-    except (TypeError, ValueError, ArithmeticError):
-        raise ValueError(
-            f"{quoted(pixels)} (x, y, width and height in pixels) is no box in a picture of width {quoted(width)} and "
-            f"height {quoted(height)}"
-        ) from None
+        return box_of_pixels(pixels, size)
+    except ValueError as error:
+        raise ValueError(f"{quoted(pixels)} (x, y, width and height in pixels): {error}") from None
 
 
 def _text(value: Any) -> str:

@@ -21,7 +21,7 @@ from datasets.core.scanning import files_below
 from datasets.items.columns import TEXT_COLUMNS
 from datasets.kinds.base import find_kind, kind_of
 from datasets.sources.base import ReadOptions
-from datasets.sources.tracks import Recordings
+from datasets.sources.beside import FilesByName
 
 log = logging.getLogger(__name__)
 
@@ -210,11 +210,11 @@ class Below:
         self._found: dict[str, list[str]] = {}
 
     @cached_property
-    def _files(self) -> Recordings:
+    def _files(self) -> FilesByName:
         kinds = {file: kind_of(file) for file in files_below(self.folder)[0]}
         files = [file for file, kind in kinds.items() if kind and self.kind in ("auto", kind)]
         others = [file for file in files if not file.lower().endswith(".txt")]
-        return Recordings(others or files)
+        return FilesByName(others or files)
 
     def find(self, cell: str) -> list[str]:
         """The file that a cell names, relative to the folder; else those below whose path ends so, in which the ending
@@ -268,7 +268,7 @@ class Below:
 
     def _named(self, folder: Path | None, name: PureWindowsPath) -> list[str]:
         """Files with this name, those in the folder before others; the ending may be left out."""
-        files = self._files.named(folder or self.folder / "..", name.name)
+        files = self._files.named(folder, name.name)
         return [file for file in files if kind_of(name.name) in (None, kind_of(file))]
 
 

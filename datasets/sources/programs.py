@@ -20,6 +20,7 @@ from datasets.items.columns import CONFIDENCE
 from datasets.items.labels import JOIN
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.naming import Below, label_column, placed, plain
+from datasets.sources.regions import one_label_each
 from datasets.sources.table import read_rows, with_names
 
 #: Ending of the tables that BirdNET-Analyzer writes, one for each recording.
@@ -219,19 +220,11 @@ def one_row_each(frame: pd.DataFrame, options: ReadOptions) -> tuple[pd.DataFram
 
     Spans of several labels stay, because two calls may sound at once.
     """
+    if not options.multi_label:
+        return one_label_each(frame)
     keys = [name for name in ("path", *PART_COLUMNS) if name in frame]
-    frame = frame.drop_duplicates([*keys, "label"])
-    if options.multi_label:
-        labels = frame.groupby(keys, dropna=False)["label"].transform(JOIN.join)
-        return frame.assign(label=labels).drop_duplicates(keys), []
-    several = frame.duplicated(keys, keep=False)
-    if "start" in frame:
-        several &= frame["start"].isin(["", "nan"])
-    rejected = [
-        Rejected(str(path), f"several labels, {' and '.join(sorted(same))}, but one is needed")
-        for path, same in frame.loc[several].groupby("path")["label"]
-    ]
-    return frame.loc[~several], rejected
+    labels = frame.groupby(keys)["label"].transform(lambda names: JOIN.join(names.unique()))
+    return frame.assign(label=labels).drop_duplicates(keys), []
 
 
 def _results(folder: Path) -> list[Path]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from datasets.core.errors import BadFile
 from datasets.sources import tracks
-from datasets.sources.base import SOURCES
-from datasets.sources.tracks import Line, ParsedSelection, Selection, TrackSource, seconds
+from datasets.sources.base import SOURCES, ReadOptions
+from datasets.sources.tracks import ParsedSelection, Selection, TrackSource, seconds
 
 #: The columns; the last three are in tables of several recordings.
 BEGIN, END = "Begin Time (s)", "End Time (s)"
@@ -27,12 +27,13 @@ def _canonical(name: str) -> str:
     return _COLUMNS.get(name.casefold(), name)
 
 
-def _starts(first: list[str]) -> bool:
-    return bool({BEGIN, END} & {*map(_canonical, first)})
+def _starts(path: Path) -> bool:
+    return bool({BEGIN, END} & {*map(_canonical, tracks.first_cells(path))})
 
 
-def _parse(path: Path, lines: list[Line], label_column: str | None) -> list[ParsedSelection]:
-    names = [*map(_canonical, lines[0][1])]
+def _parse(path: Path, options: ReadOptions) -> list[ParsedSelection]:
+    (_, header), *lines = tracks.read_lines(path)
+    names, label_column = [*map(_canonical, header)], options.label_column
     if label_column and label_column not in names:
         label_column = _canonical(label_column)
     label_columns = (
@@ -45,7 +46,7 @@ def _parse(path: Path, lines: list[Line], label_column: str | None) -> list[Pars
         raise BadFile(path, f"{lack}. It has {', '.join(names)}{remedy}")
     selections: list[ParsedSelection] = []
     known_selections: set[tuple[str, ...]] = set()
-    for n, cells in lines[1:]:
+    for n, cells in lines:
         row = dict(zip(names, cells, strict=False))
         selection = tuple(row.get(name, "") for name in ("Selection", BEGIN, END, *label_columns))
         if selection in known_selections and selection[0]:

@@ -1,15 +1,8 @@
-"""Tab-separated tables of labelled spans and their recordings: what the formats of sound editors share.
-
-They are plain tables, so no library is used (crowsetta needs pandera and pydantic).
-"""
+"""Labelled spans and their recordings: what the formats of sound editors share."""
 
 from __future__ import annotations
 
-import filecmp
 import math
-import re
-import unicodedata
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
@@ -17,18 +10,20 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from datasets.core.address import as_path, is_file, local, split
+from datasets.core.address import as_path, is_file
 from datasets.core.cells import NOCALL, column_names, file_named, is_nocall, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import files_below, is_user_file, walk
 from datasets.kinds.base import find_kind
-from datasets.sources.base import ReadOptions, Rows, Source, in_order
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, in_order
+from datasets.sources.beside import FilesByName
+from datasets.sources.regions import usable_label
 
 Line = tuple[int, list[str]]
 
 
 class Selection(NamedTuple):
-    """A labelled span of a recording: seconds, label, line in the table, the recording's name or "", and the lowest
+    """A labelled span of a recording: seconds, label, line in the file, the recording's name or "", and the lowest
     and highest frequency in Hz, NaN if not given."""
 
     start: float
@@ -46,41 +41,39 @@ ParsedSelection = tuple[Selection, tuple[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class TrackSource(Source):
-    """A format of such tables. `read` reads them all, because a folder may hold tables of several.
+    """A format of files of spans. `read` reads them all, because a folder may hold files of several.
 
     Attributes
     ----------
-    starts : whether these are the cells of its first line.
-    parse : spans of the lines of a table, of which the first is such a line; with the name of the column of labels.
+    starts : whether a file with one of its endings is of the format, by its beginning.
+    parse : the spans of such a file.
     """
 
-    starts: Callable[[list[str]], bool]
-    parse: Callable[[Path, list[Line], str | None], list[ParsedSelection]]
+    starts: Callable[[Path], bool] = lambda path: True
+    parse: Callable[[Path, ReadOptions], list[ParsedSelection]]
+
+    def is_of(self, path: Path) -> bool:
+        """Whether a file is of the format."""
+        return path.suffix.lower() in self.endings and self.starts(path)
 
 
-def tab_cell(text: str) -> str:
-    """Format text for a tab-separated table without quotes: tabs and line breaks become spaces."""
-    return re.sub(r"[\t\r\n]", " ", text).strip()
-
-
-def read_track(
-    path: Path, label_column: str | None = None
-) -> tuple[list[Selection], list[Rejected]]:
-    """Spans of a table, and the rejected lines.
+def read_track(path: Path, options: ReadOptions) -> tuple[list[Selection], list[Rejected]]:
+    """Spans of a file, and the rejected lines.
 
     Raises
     ------
     BadFile : it is of no format, or a column is missing.
+    SecondhandError : the options must say which of its labels are meant.
     """
-    lines = list(_lines(read_text(path)))
-    if not lines:  # a label track without labels
-        return [], []
-    track = _find_format(lines)
+    track = _find_format(path)
     if track is None:
-        raise BadFile(path, f"neither {', nor '.join(track.reads for track in _formats())}")
+        if not read_lines(path):  # a label track without labels
+            return [], []
+        formats = [one.reads for one in _formats() if path.suffix.lower() in one.endings]
+        raise BadFile(path, f"neither {', nor '.join(formats)}")
     spans: list[Selection] = []
     rejected: list[Rejected] = []
-    for span, cells in track.parse(path, lines, label_column):
+    for span, cells in track.parse(path, options):
         if reason := _span_problem(span, *cells):
             rejected.append(Rejected(f"{path}, line {span.line}", reason))
         else:
@@ -88,19 +81,35 @@ def read_track(
     return spans, rejected
 
 
-def _find_format(lines: list[Line]) -> TrackSource | None:
-    """The format that the first line is of."""
-    return next((track for track in _formats() if lines and track.starts(lines[0][1])), None)
+def _find_format(path: Path) -> TrackSource | None:
+    return next((track for track in _formats() if track.is_of(path)), None)
 
 
 def _formats() -> Iterator[TrackSource]:
     return (source for source in in_order() if isinstance(source, TrackSource))
 
 
-def _lines(text: str) -> list[Line]:
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+def _endings() -> tuple[str, ...]:
+    tracks = (source for source in SOURCES.ours().values() if isinstance(source, TrackSource))
+    return tuple({ending for track in tracks for ending in track.endings})
+
+
+def read_lines(path: Path, *, first: int | None = None) -> list[Line]:
+    """The lines of a tab-separated table that are not empty.
+
+    ``first`` : read only this many bytes.
+    """
+    lines = read_text(path, first=first).replace("\r\n", "\n").replace("\r", "\n").split("\n")
     cells = ((n, [cell.strip() for cell in line.split("\t")]) for n, line in enumerate(lines, 1))
     return [(n, row) for n, row in cells if any(row)]
+
+
+def first_cells(path: Path) -> list[str]:
+    """Cells of the first line of a tab-separated table; none if it cannot be read."""
+    try:
+        return next((cells for _, cells in read_lines(path, first=4096)), [])
+    except BadFile:
+        return []
 
 
 def seconds(cell: str) -> float:
@@ -123,79 +132,36 @@ def _span_problem(span: Selection, begin: str, end: str) -> str:
         return f"{span.start:g} to {span.end:g} s is not a span: {problem}"
     if is_nocall(span.label):
         return NOCALL
-    return span_error(span.start, span.end) or ("" if span.label else "no label")
+    try:
+        usable_label(span.label)
+    except ValueError as error:
+        return str(error)
+    return span_error(span.start, span.end)
 
 
 Row = dict[str, object]
 
 
-def _composed(name: str) -> str:
-    return unicodedata.normalize("NFC", name)
-
-
-class Recordings:
-    """Index of sound files by name, with and without suffix."""
-
-    def __init__(self, files: list[str]) -> None:
-        self._named: dict[tuple[Path | None, str], list[str]] = defaultdict(list)
-        for file in map(as_path, files):
-            for key in map(_composed, (file.name, file.stem, tab_cell(file.name))):
-                for folder in (file.parent, None):
-                    if str(file) not in self._named[folder, key]:
-                        self._named[folder, key].append(str(file))
-
-    def beside(self, table: Path, recording: str) -> str:
-        """The recording that a table names; for one in another folder, its copy in the table's folder, if any."""
-        if not as_path(recording).absolute().is_relative_to(table.parent.absolute()):
-            for copy in self._named.get((table.parent, _composed(split(recording)[1])), []):
-                if filecmp.cmp(local(copy), local(recording), shallow=False):
-                    return copy
-        return recording
-
-    def named(self, folder: Path, name: str) -> list[str]:
-        """Files of this name in the folder; if there are none, in all folders."""
-        name = _composed(name)
-        return self._named.get((folder, name)) or self._named.get((None, name), [])
-
-    def named_after(self, table: Path) -> list[str]:
-        """Recordings that a table is named after: ``a.wav`` for ``a.Table.1.selections.txt``, unless there is
-        an ``a.Table.wav``."""
-        words = table.name.split(".")
-        names = (".".join(words[:n]) for n in range(len(words) - 1, 0, -1))
-        return next(
-            (recordings for name in names if (recordings := self.named(table.parent, name))), []
-        )
-
-
-def begins(path: Path, starts: Callable[[list[str]], bool]) -> bool:
-    """Whether a path is a table whose first line is as ``starts`` says."""
+def begins(path: Path, starts: Callable[[Path], bool]) -> bool:
+    """Whether a path is a text that begins as ``starts`` says, and no table with the columns path and label."""
     # A spreadsheet saves a table as "Unicode text" under this ending, too.
     is_text = path.suffix.lower() == ".txt" and path.is_file()
-    if not is_text or {"path", "label"} <= {*column_names(path)}:
-        return False
-    lines = _first_lines(path)
-    return bool(lines) and starts(lines[0][1])
+    return is_text and not {"path", "label"} <= {*column_names(path)} and starts(path)
 
 
 def are_in(folder: Path) -> bool:
-    """Whether a folder has ``*.selections.txt`` anywhere, or tables of any of the formats at its top level."""
+    """Whether a folder has such files anywhere, by their endings, or by their beginnings at its top level."""
     if not folder.is_dir():
         return False
-    top = (one for one in folder.iterdir() if one.suffix.lower() == ".txt" and is_user_file(one))
-    return any(one.is_file() and _find_format(_first_lines(one)) is not None for one in top) or any(
-        file.endswith(".selections.txt") for file in walk(folder, [])
+    sure = (".selections.txt", *(ending for ending in _endings() if ending != ".txt"))
+    top = (one for one in folder.glob("*.[tT][xX][tT]") if is_user_file(one) and one.is_file())
+    return any(_find_format(one) is not None for one in top) or any(
+        file.lower().endswith(sure) for file in walk(folder, [])
     )
 
 
-def _first_lines(path: Path) -> list[Line]:
-    try:
-        return _lines(read_text(path, first=4096))
-    except BadFile:
-        return []
-
-
 def read(path: Path, options: ReadOptions) -> Rows:
-    """Read the spans of a table, or of all tables in a folder and below, with their recordings.
+    """Read the spans of a file, or of all such files in a folder and below, with their recordings.
 
     The recordings of a single table lie in its folder. Recordings without a table, and tables without a
     recording, are rejected. Spans of several labels have a row for each.
@@ -206,16 +172,17 @@ def read(path: Path, options: ReadOptions) -> Rows:
     """
     if path.is_dir():
         files, rejected = files_below(path)
-        tables = [as_path(file) for file in files if file.lower().endswith(".txt")]
+        of_tracks = (as_path(file) for file in files if file.lower().endswith(_endings()))
+        tables = [file for file in of_tracks if file.is_file()]  # and no pipe
     else:
         beside = filter(is_user_file, sorted(path.parent.iterdir()))
         files = [str(file) for file in beside if file.is_file()]
         tables, rejected = [path], []
     sounds = [file for file in files if (kind := find_kind(file)) and kind.recordings]
-    recordings, rows, unlabelled = Recordings(sounds), list[Row](), dict[str, str]()
+    recordings, rows, unlabelled = FilesByName(sounds), list[Row](), dict[str, str]()
     for table in tables:
         try:
-            spans, bad = read_track(table, options.label_column)
+            spans, bad = read_track(table, options)
         except BadFile as error:
             rejected.append(Rejected(str(table), error.reason))
             continue
@@ -240,7 +207,7 @@ def read(path: Path, options: ReadOptions) -> Rows:
 
 
 def _place_spans(
-    table: Path, spans: list[Selection], recordings: Recordings
+    table: Path, spans: list[Selection], recordings: FilesByName
 ) -> tuple[list[Row], list[Rejected], dict[str, str]]:
     """Assign the spans of a table to recordings.
 
@@ -257,7 +224,7 @@ def _place_spans(
         name = PureWindowsPath(file).name  # splits at \ and at /
         recording = file_named(table.parent, file) if name else ""
         if is_file(recording):
-            candidates = [recordings.beside(table, recording)]
+            candidates = [recordings.copy_beside(table, recording)]
         else:
             candidates = recordings.named(table.parent, name) or (
                 table_recordings if single else []

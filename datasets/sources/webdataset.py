@@ -132,7 +132,7 @@ def _claims(path: Path, options: ReadOptions) -> bool:
 SOURCES.add(
     Source(
         name="webdataset",
-        order=30,
+        order=31,
         claims=_claims,
         read=read_shards,
         reads="shards of WebDataset (tar)",

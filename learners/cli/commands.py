@@ -11,7 +11,7 @@ from typing import Literal
 
 from datasets.core.address import is_address
 from datasets.core.options import Checked, Limits, option, positional
-from datasets.items.settings import CHANNEL, DEPLOYMENTS, LABEL_COLUMN, PATH_COLUMN
+from datasets.items.settings import CHANNEL, DEPLOYMENTS, LABEL_COLUMN, PATH_COLUMN, TIER
 from datasets.kinds.base import KINDS
 
 #: Settings of a prediction that may change when its job resumes: they do not affect the predictions, or name files.
@@ -199,6 +199,7 @@ class EvaluateSettings(OverrideSettings):
     )
     path_column: str | None = option(None, PATH_COLUMN, metavar="NAME")
     label_column: str | None = option(None, LABEL_COLUMN, metavar="NAME")
+    tier: str | None = option(None, TIER, metavar="NAME")
     strain: str | None = option(None, STRAIN, metavar="PATH")
     channel: str | None = option(None, CHANNEL, metavar="NAME")
     labels: bool = option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -24,7 +25,9 @@ def label_columns(table: Path, label_column: str | None, classes: Sequence[str])
     """The label columns of a table for a multi-label model (``labels`` of `datasets.sources.base.ReadOptions`): those named
     after the ``classes``, unless the table has one column for all labels.
     """
-    columns = [*read_cells(table).columns] if table.is_file() else []
+    columns: list[str] = []
+    with suppress(SecondhandError):  # of another format, which is read as one column
+        columns = [*read_cells(table).columns] if table.is_file() else []
     class_columns = [name for name in classes if name in columns]
     has_labels = (label_column or "label") in columns
     return class_columns if class_columns and not has_labels else MULTI

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TextIO
 
+from datasets.sources.beside import tab_cell
 from learners.inference.predictions import Prediction, cell
 from learners.outputs.base import OUTPUTS
 from learners.outputs.tracks import labelled_rows, track_output
@@ -19,8 +20,6 @@ COLUMNS = (
 
 def write_raven(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """Write a tab-separated Raven selection table; times are seconds in the recording of "Begin Path"."""
-    from datasets.sources.tracks import tab_cell  # which imports pandas
-
     write = partial(print, sep="\t", file=stream)
     write(*COLUMNS, *map(str.capitalize, shape.more_columns))  # which Raven shows as annotations
     low, high = (f"{getattr(shape.spectrogram, name, 0.0):.1f}" for name in ("fmin", "fmax"))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 #: Each may import itself and those after it.
 LAYERS = ("secondhand", "app", "learners", "datasets")
-FILES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
-NAMES = [str(path.relative_to(ROOT)) for path in FILES]
-MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for n in NAMES}
+NAMES = sorted(
+    str(path.relative_to(ROOT)) for layer in LAYERS for path in (ROOT / layer).rglob("*.py")
+)
+MODULES = {n.removesuffix(".py").removesuffix("/__init__").replace("/", "."): n for n in NAMES}
 #: The names for programs, and a registry of what is beside it.
 HANDING_ON = ("secondhand/__init__.py", "learners/rule/scores/__init__.py")
 COMMANDS = (
@@ -24,11 +24,17 @@ COMMANDS = (
 HEAVY = ("torch", "torchvision", "fastai", "timm", "librosa", "gradio", "gwpy", "sklearn")
 
 
-def imported(path: Path) -> set[str]:
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse((ROOT / name).read_text(encoding="utf-8"))
+
+
+@cache
+def imported(name: str) -> set[str]:
     """Return our modules that a file imports, also inside functions."""
     names: set[str] = set()
-    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    package = Path(name).parts[:-1]
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -36,44 +42,41 @@ def imported(path: Path) -> set[str]:
             module = ".".join(filter(None, (base, node.module)))
             files = {f"{module}.{alias.name}" for alias in node.names}
             # A name imported from a package may be a file; then the package itself is not imported.
-            names |= files & MODULES or {module}
+            names |= files & MODULES.keys() or {module}
     return {name for name in names if name.split(".")[0] in LAYERS}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_imports_run_one_way(name: str) -> None:
-    allowed = LAYERS[LAYERS.index(name.split("/")[0]) :]
-    upward = {module for module in imported(ROOT / name) if module.split(".")[0] not in allowed}
-    assert not upward
+def test_imports_run_one_way() -> None:
+    def upward(name: str) -> set[str]:
+        allowed = LAYERS[LAYERS.index(name.split("/")[0]) :]
+        return {module for module in imported(name) if module.split(".")[0] not in allowed}
+
+    assert {name: upward(name) for name in NAMES if upward(name)} == {}
 
 
 def test_no_file_is_in_a_circle() -> None:
-    modules = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
-               for name, path in zip(NAMES, FILES, strict=True)}  # fmt: skip
-    edges = {name: (imported(path) & modules.keys()) - {name} for name, path in modules.items()}
+    edges = {name: (imported(path) & MODULES.keys()) - {name} for name, path in MODULES.items()}
     while leaves := {name for name, uses in edges.items() if not uses}:
         edges = {name: uses - leaves for name, uses in edges.items() if name not in leaves}
     assert not edges, f"in circles, or above one: {sorted(edges)}"
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in NAMES if n.endswith("/__init__.py") and n not in HANDING_ON]
-)
-def test_a_package_hands_nothing_on(name: str) -> None:
+def test_a_package_hands_nothing_on() -> None:
     """A name is imported from the module where it is written, so that a reader finds it there."""
-    assert not imported(ROOT / name)
+    packages = [name for name in NAMES if name.endswith("/__init__.py") and name not in HANDING_ON]
+    assert [name for name in packages if imported(name)] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_names_with_an_underscore_stay_in_their_module(name: str) -> None:
+def test_names_with_an_underscore_stay_in_their_module() -> None:
     private = {
-        f"{node.module}: {alias.name}"
-        for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8")))
+        f"{name}: {node.module}: {alias.name}"
+        for name in NAMES
+        for node in ast.walk(tree(name))
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in LAYERS
         for alias in node.names
         if alias.name.startswith("_")
     }
-    assert not private
+    assert private == set()
 
 
 def python(code: str, *words: str) -> str:

@@ -81,6 +81,16 @@ FEATURES = {
             "learners/outputs/camtrap_dp.py": "a table of the format",
         },
     ),
+    "tiers": Vocabulary(
+        r"\b([Tt]iers?|TIER)\b",
+        {
+            "datasets/sources/tiers.py": "the feature",
+            "datasets/sources/elan.py": "a format that has them",
+            "datasets/sources/textgrid.py": "a format that has them",
+            "datasets/items/settings.py": "its flag",
+            "learners/cli/commands.py": "its flag",
+        },
+    ),
     "embeddings of another network": Vocabulary(
         r"\b(Vectors|embeddings_of|add_embeddings|read_embeddings)\b|'embedding'",
         {
@@ -119,7 +129,9 @@ FEATURES = {
             "datasets/core/part.py": "a field of Part",
             "datasets/images/boxes.py": "opens the box of a picture",
             "datasets/sources/coco.py": "a column of the format",
+            "datasets/sources/label_studio.py": "a region of the format",
             "datasets/sources/megadetector.py": "the format",
+            "datasets/sources/regions.py": "a box of a format in pixels",
             "datasets/kinds/picture.py": "columns of the parts of a picture",
             "datasets/items/columns.py": "columns of a table",
             "datasets/items/settings.py": "its flag",

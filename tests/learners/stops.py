@@ -11,9 +11,23 @@ from fastai.callback.core import Callback
 
 from learners.finetune import main
 from learners.training import members
+from tests.pictures import write_pictures
 
 QUICK = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs", "8", "--epochs", "2",
          "--lr", "1e-2", "--workers", "0", "--precision", "fp32"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(scope="module")
+def whole(pictures: Path, unreported: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
+    return out
 
 
 class Stopped(BaseException):

@@ -36,7 +36,15 @@ from learners.runs import stages
 from learners.runs.folder import resume_command, run_folder
 from learners.runs.stages import report
 from tests.forks import Program, until
-from tests.learners.stops import QUICK, Stop, assert_same, interrupt, with_callback
+from tests.learners.stops import (
+    QUICK,
+    Stop,
+    assert_same,
+    interrupt,
+    pictures,
+    whole,
+    with_callback,
+)
 from tests.pictures import write_pictures
 
 SPECTROGRAM_SETTINGS = MelSettings(rate=8000, window=0.5, size=(64, 64))
@@ -45,17 +53,7 @@ SPECTROGRAM_SETTINGS = MelSettings(rate=8000, window=0.5, size=(64, 64))
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unreported"), pytest.mark.forks]
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pictures(tmp_path_factory.mktemp("pictures"))
-
-
-@pytest.fixture(scope="module")
-def whole(pictures: Path, unreported: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed run."""
-    out = tmp_path_factory.mktemp("runs") / "whole"
-    assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
-    return out
+__all__ = ["pictures", "whole"]  # fixtures
 
 
 @pytest.fixture

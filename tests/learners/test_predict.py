@@ -17,38 +17,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import open_picture
 from datasets.kinds.finding import find_files
-from learners.backbones.building import NetworkSpec, build
 from learners.cli import console
 from learners.inference.predictions import FIELDS
-from learners.model.bundle import Bundle, save_bundle
+from learners.model.bundle import save_bundle
 from learners.predict import main
-from learners.rule.base import AnyRule
 from learners.search import main as search
 from tests.forks import Program
 from tests.kept.make import MODEL as SOUND_MODEL
 from tests.kept.make import write_clips
-from tests.learners.rules import plain_rule
+from tests.learners.rules import untrained
 from tests.phones import avif, heic
 from tests.pictures import write_pictures
 
 
-def saved(folder: Path, confidence: AnyRule) -> str:
-    torch.manual_seed(0)
-    network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
-    classes = ["blue", "green", "red"]
-    return str(save_bundle(Bundle(network, spec, classes, preprocessing, rule=confidence), folder))
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return saved(tmp_path_factory.mktemp("models") / "model", plain_rule(3))
+    folder = tmp_path_factory.mktemp("models") / "model"
+    return str(save_bundle(untrained(["blue", "green", "red"]), folder))
 
 
 @pytest.fixture(scope="module")
@@ -197,25 +188,28 @@ def test_no_file_at_all_is_a_wrong_call(model, tmp_path):
     assert not out
 
 
-@pytest.mark.slow
-def test_names_read_back_from_standard_output_in_any_locale(model, folder, tmp_path):
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+def test_names_read_back_from_standard_output_in_any_locale(
+    model, folder, tmp_path, monkeypatch, format
+):
     names = [b"a \xf0\x9f\xa6\x8a.jpg", b"b \xff.jpg", b"bad \xf0\x9f\xa6\x8a.jpg"]
     for name in names[:2]:
         shutil.copy(folder / "red/red_000.jpg", tmp_path / os.fsdecode(name))
     (tmp_path / os.fsdecode(names[2])).write_text("no picture")
-    words = [sys.executable, "-m", "learners.predict", model, str(tmp_path), "--format"]
-    ascii = os.environ | {"PYTHONIOENCODING": "ascii"}
-    for format in ("csv", "jsonl"):
-        done = subprocess.run([*words, format], env=ascii, capture_output=True, timeout=200)
-        assert done.returncode == 3, done.stderr
-        text = done.stdout.decode("utf-8", "surrogateescape")
-        rows = (
-            [*csv.DictReader(io.StringIO(text))]
-            if format == "csv"
-            else [json.loads(line) for line in text.splitlines()]
-        )
-        assert [os.path.basename(os.fsencode(row["path"])) for row in rows] == names
-        assert names[2] + b": bad file" in done.stderr
+    out, err = io.BytesIO(), io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(err, encoding="ascii"))
+    with pytest.raises(SystemExit, match="3"):
+        console.run(lambda: main([model, str(tmp_path), "--format", format]))
+    sys.stderr.flush()
+    text = out.getvalue().decode("utf-8", "surrogateescape")
+    rows = (
+        [*csv.DictReader(io.StringIO(text))]
+        if format == "csv"
+        else [json.loads(line) for line in text.splitlines()]
+    )
+    assert [os.path.basename(os.fsencode(row["path"])) for row in rows] == names
+    assert names[2] + b": bad file" in err.getvalue()
 
 
 @pytest.mark.slow

@@ -233,7 +233,9 @@ def test_without_the_word_of_the_user_nothing_is_background(
     loaded = render_items(read_items(data, signal, 0), data, signal, 0)
     assert loaded.table.background.empty
     assert loaded.labels == ["a", "b"]
-    whole = DataSettings(data="demo:sounds", labelled_completely=True)
+    rows = "".join(f"{number}.wav,{'ab'[number % 2]}\n" for number in range(8))
+    recordings.write_text(f"path,label\n{rows}")
+    whole = DataSettings(data=str(recordings), labelled_completely=True)
     with pytest.raises(SecondhandError, match="--labelled-completely"):
         render_items(read_items(whole, signal, 0), whole, signal, 0)
 

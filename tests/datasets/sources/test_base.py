@@ -37,7 +37,8 @@ CLAIMED = {
     "demo:digits": "demo", "gwosc:GW150914": "gwosc", "esc50": "public", "photos": "folder",
     "labels.csv": "table", "labels.txt": "table", "track.txt": "audacity", "selections.txt": "raven",
     ".": "raven", "found.json": "megadetector", "package": "camtrap-dp",
-    "package/datapackage.json": "camtrap-dp",
+    "package/datapackage.json": "camtrap-dp", "a.TextGrid": "textgrid", "a.eaf": "elan", "tasks.json": "label-studio",
+    "coco.json": "coco", "a.xml": "voc", "voc": "voc",
 }  # fmt: skip
 
 
@@ -54,6 +55,14 @@ def test_a_path_is_claimed_by_its_name_and_beginning(
     write(tmp_path / "selections.txt", "Selection\tBegin Time (s)\tEnd Time (s)\n")
     write(tmp_path / "found.json", '{"images": [{"file": "a.jpg"}]}')
     write(tmp_path / "package" / "datapackage.json", "{}")
+    write(tmp_path / "a.TextGrid", "")
+    write(tmp_path / "a.eaf", "")
+    # Both may name other things of each other.
+    write(tmp_path / "tasks.json", '[{"data": {"file_name": 1}, "annotations": [{"result": []}]}]')
+    write(tmp_path / "coco.json", '{"images": [{"file_name": "a.jpg"}], "annotations": []}')
+    for folder in (tmp_path, tmp_path / "voc" / "train" / "Annotations"):
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / "a.xml", '<?xml version="1.0"?>\n<annotation verified="yes">')
     assert find_source(name, ReadOptions()).name == source
 
 

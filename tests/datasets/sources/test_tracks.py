@@ -126,6 +126,7 @@ def test_lines_that_are_no_spans_are_listed(tmp_path: Path) -> None:
         ("0.05", "0.050082", "A"): "a span of 82 µs is too short",
         ("soon", "1.2.3", "A"): "start 'soon' and end '1.2.3' are not both numbers",
         ("0.06", "0.07", ""): "no label",
+        ("0.07", "0.08", "w" * 201): "201 characters",
     }
     file = raven(tmp_path / "a.selections.txt", *good, *wrong, (0, 0.04, "A"), (0, 0.04, "B"))
     table = load_table(file)

@@ -54,6 +54,8 @@ def test_what_was_gained_and_forgotten() -> None:
         10: "",
         11: "",
     }
+    wrong = compare(answers(["b"] * 13), answers(["c"] * 13), [True] * 13, (["a", "b", "c"],) * 2)
+    assert wrong.changed["change"].tolist() == [""] * 8 + ["worsened"] * 2 + ["improved"] * 2
 
 
 def test_unknown_classes_that_look_like_a_class_learnt_since_are_in_doubt_accepted_or_not() -> None:

@@ -25,6 +25,7 @@ from learners.evaluation.figures import (
     all_figures,
     class_table,
     confusion,
+    headline,
     measure,
     score_items,
     stricter_threshold,
@@ -95,6 +96,15 @@ def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
             assert figures["brier"]["value"] == pytest.approx(expected)
             for name in ("nll", "brier", "ece", "classwise_ece"):
                 assert figures[name]["low"] <= figures[name]["value"] <= figures[name]["high"]
+
+    assert [sum(found["reliability"][when]["count"]) for when in ("before", "after")] == [57, 57]
+
+
+def test_no_threshold_is_stricter_than_certainty():
+    bundle = make_bundle(distance=False)
+    evaluation = make_evaluation(bundle)
+    evaluation.logits *= 1e4
+    assert figures_of(evaluation, bundle)["unknown_classes"]["stricter"] is None
 
 
 def test_unknown_classes_against_scikit_learn(found, evaluation, bundle):
@@ -235,6 +245,22 @@ def test_equal_classes_are_seldom_told_apart(classes):
         rows = pd.DataFrame({"truth": truth, "best": truth, "label": label})
         called += weakest_class(rows) is not None
     assert called <= 7, "5 % are expected; 7 of 60 are exceeded in 1 % of such tests"
+
+
+@pytest.mark.parametrize(
+    ("parts", "reported"),
+    [
+        (("valid", "calibration", "test"), "test"),
+        (("valid", "calibration"), "calibration"),
+        (("valid",), "valid"),
+        (("site B",), "site B"),
+        ((), None),
+    ],
+)
+def test_the_split_whose_figure_is_reported_first(parts, reported):
+    split, message = headline(parts)
+    assert split == reported
+    assert bool(message) == (reported == "calibration"), "it chose temperature and threshold"
 
 
 def test_the_split_that_had_no_part_is_preferred(bundle):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import expit, logit
 
 from learners.evaluation.stratified import Stratum, accuracies, draw, weighted_fraction
 
@@ -76,19 +77,24 @@ def test_limits_hold_over_draws_and_the_estimate_is_unbiased(shift: float) -> No
         assert ((low <= truth) & (truth <= high)).mean() >= 0.93
 
 
-def test_one_stratum_is_the_posterior_of_the_beta_binomial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one shift and one weight, the number of right unlabelled files is beta-binomial."""
+@pytest.mark.parametrize("shifts", [np.zeros(1), np.linspace(-4, 4, 33)], ids=["none", "normal"])
+def test_one_stratum_is_the_posterior_of_the_beta_binomial(
+    monkeypatch: pytest.MonkeyPatch, shifts: np.ndarray
+) -> None:
+    """The number of right unlabelled files is beta-binomial for each shift, which is normal before the labels."""
     from learners.evaluation import stratified
 
-    monkeypatch.setattr(stratified, "SHIFTS", np.zeros(1))
+    monkeypatch.setattr(stratified, "SHIFTS", shifts)
     monkeypatch.setattr(stratified, "WORTHS", np.array([4.0]))
     monkeypatch.setattr(stratified, "DRAWS", 200_000)
-    right = np.arange(20) < 17
+    right, mean = np.arange(20) < 17, expit(shifts + logit(0.9))
     value, low, high = accuracies([Stratum(True, 120, 0.9, right)])["answers"]
-    oracle = stats.betabinom(100, 3.6 + 17, 0.4 + 3)
+    a, b = np.maximum(4 * mean, 1 / 3), np.maximum(4 * (1 - mean), 1 / 3)
+    weights = stats.norm.pdf(shifts) * stats.betabinom.pmf(17, 20, a, b)
+    pmf = stats.betabinom.pmf(np.arange(101)[:, None], 100, a + 17, b + 3) @ weights / weights.sum()
+    limits = np.searchsorted(pmf.cumsum(), [0.025, 0.975])
     assert value == 0.85
-    assert low == pytest.approx((17 + oracle.ppf(0.025)) / 120, abs=0.009)
-    assert high == pytest.approx((17 + oracle.ppf(0.975)) / 120, abs=0.009)
+    assert (low, high) == pytest.approx(tuple((17 + limits) / 120), abs=0.009)
 
 
 def test_labels_that_are_missing() -> None:

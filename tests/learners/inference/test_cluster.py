@@ -8,19 +8,17 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-import torch
 
 from datasets.cluster import connect
 from datasets.core.errors import SecondhandError
-from learners.backbones.building import NetworkSpec, build
 from learners.inference.cluster import predict_on
 from learners.inference.predictor import Predictor
 from learners.machine import keep_thread_count
-from learners.model.bundle import Bundle, save_bundle
+from learners.model.bundle import save_bundle
 from learners.outputs.journal import Journal
 from learners.predict import main
 from tests.cluster import here, kill_when, scheduler_and_workers
-from tests.learners.rules import plain_rule
+from tests.learners.rules import untrained
 from tests.pictures import write_pictures
 
 __all__ = ["here"]  # a fixture
@@ -37,10 +35,9 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    network, spec, preprocessing = build(NetworkSpec("test_resnet", 3, size=32), pretrained=False)
-    bundle = Bundle(network, spec, ["blue", "green", "red"], preprocessing, rule=plain_rule(3))
-    return save_bundle(bundle, tmp_path_factory.mktemp("models") / "model")
+    return save_bundle(
+        untrained(["blue", "green", "red"]), tmp_path_factory.mktemp("models") / "model"
+    )
 
 
 def test_answers_are_those_of_one_machine_in_the_order_of_the_files(
@@ -112,4 +109,8 @@ def test_a_killed_worker_costs_no_answer(model, tmp_path, capsys):
         assert main([*call, "--cluster", address, "--device", "cpu"]) == 3
     theirs = capsys.readouterr()
     assert theirs.out == expected.out
-    assert theirs.err == expected.err
+    messages = [
+        [line for line in said.err.splitlines() if not line.startswith("Predicting: ")]
+        for said in (expected, theirs)  # a slow machine says how far it is
+    ]
+    assert messages[0] == messages[1]

@@ -9,34 +9,22 @@ from pathlib import Path
 
 import h5py
 import pytest
-import torch
 
 from datasets.core.errors import SecondhandError
 from datasets.strain.settings import QScanSettings
-from learners.backbones.building import NetworkSpec, build
 from learners.inference.predictor import Predictor
-from learners.model.bundle import Bundle, save_bundle
+from learners.model.bundle import save_bundle
 from learners.predict import main
 from tests.datasets.files import write
 from tests.datasets.sources.strain import CSV, RATE, START, frame
-from tests.learners.rules import plain_rule
+from tests.learners.rules import untrained
 
 pytestmark = pytest.mark.slow
 
 
 def saved(folder: Path) -> str:
-    torch.manual_seed(0)
-    network, spec, preprocessing = build(NetworkSpec("test_resnet", 2, size=32), pretrained=False)
     spectrogram = QScanSettings(size=(32, 32), fmax=1000.0, context=16.0).to_dict()
-    bundle = Bundle(
-        network,
-        spec,
-        ["Blip", "Tomte"],
-        preprocessing,
-        spectrogram=spectrogram,
-        rule=plain_rule(2),
-    )
-    return str(save_bundle(bundle, folder / "model"))
+    return str(save_bundle(untrained(["Blip", "Tomte"], spectrogram=spectrogram), folder / "model"))
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,8 @@ def test_the_scale_and_shift_are_those_of_a_logistic_regression():
     assert scale == pytest.approx(1 / 3, rel=0.1)
     # A perfectly separated label is as sure as that many items allow.
     sure = fit_platt(np.r_[-np.ones(50), np.ones(50)], np.r_[np.zeros(50), np.ones(50)] == 1)
-    assert expit(sure[0] + sure[1]) == pytest.approx(51 / 52, abs=1e-3)
+    assert expit(sure[1] + sure[0]) == pytest.approx(51 / 52, rel=1e-4)
+    assert expit(sure[1] - sure[0]) == pytest.approx(1 / 52, rel=5e-3)
 
 
 def test_labels_are_assigned_by_their_own_probabilities_and_thresholds():
@@ -56,6 +57,8 @@ def test_labels_are_assigned_by_their_own_probabilities_and_thresholds():
             targets[high, k].mean(), abs=0.03
         )
     np.testing.assert_array_equal(decided.predicted, decided.probabilities >= 0.5)
+    listed = [decided.listed(row, top=1) for row in range(3000)]
+    np.testing.assert_array_equal(listed, np.maximum(decided.predicted.sum(axis=1), 1))
     unassigned = ~decided.predicted.any(axis=1)
     assert (decided.label[unassigned] == -1).all()
     assert {str(decided.reason[n]) for n in np.flatnonzero(unassigned)} == {"background"}

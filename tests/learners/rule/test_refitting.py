@@ -53,6 +53,12 @@ def test_the_temperature_is_the_minimum_of_weighted_nll_and_prior() -> None:
         nll = logsumexp(logits / t, axis=1) - logits[np.arange(40), labels] / t
         return float(weights / weights.mean() @ nll + (np.log(t) / PULL) ** 2 / 2)
 
+    h = 1e-3
+    t = [fitted.value * np.exp(shift) for shift in (-h, 0, h)]
+    curvature = np.diff([loss(each) for each in t], 2)[0] / h**2
+    assert np.log(fitted.high / fitted.low) / 2 == pytest.approx(
+        1.96 / np.sqrt(curvature), rel=0.01
+    )
     grid = np.linspace(0.5, 4, 7001)
     assert fitted.value == pytest.approx(grid[np.argmin([loss(t) for t in grid])], abs=2e-3)
 
@@ -115,6 +121,10 @@ def test_files_of_unknown_classes_raise_the_threshold() -> None:
     plain, careful = (
         refitted(confidence, Outputs(logits, truths), weights, target=0.9)
         for truths in (labels, with_unknown)
+    )
+    known, start = with_unknown >= 0, confidence.calibrator.temperature
+    assert careful.calibrator.temperature == refit_temperature(
+        start, logits[known], labels[known], weights[known]
     )
     assert careful.threshold.value > plain.threshold.value
     answered = careful.decide(logits).label

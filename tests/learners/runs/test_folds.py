@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ from learners.model.bundle import load_bundle
 from learners.runs import finetuning, folds
 from learners.runs.folds import DONE, summarise
 from learners.runs.run import Run
-from tests.forks import Program
 from tests.pictures import write_pictures
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
@@ -243,23 +240,3 @@ def test_one_fold_alone_is_the_fold_of_the_whole(finished, pictures, tmp_path):
     single, inside = (pd.read_csv(run / "predictions.csv") for run in
                      (tmp_path / "one", finished / "fold-2"))  # fmt: skip
     assert single.equals(inside)
-
-
-def test_a_real_ctrl_c_and_the_same_command_again(pictures, tmp_path):
-    out = tmp_path / "cv"
-    words = ["--data", str(pictures), "--out", str(out), *QUICK, "--epochs", "8", "--cv", "2"]
-    process = Program("-m", "learners.finetune", *words)
-    deadline = time.monotonic() + 200
-    while not (out / "fold-2/checkpoint/best.json").exists():
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.err
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
-    assert "finished: 1" in errors
-    assert "Traceback" not in errors
-    mtime = (out / "fold-1/model/model.safetensors").stat().st_mtime_ns
-    assert main(words) == 0
-    assert (out / "fold-1/model/model.safetensors").stat().st_mtime_ns == mtime
-    assert json.loads((out / "folds.json").read_text())["missing"] == []

@@ -34,6 +34,8 @@ from tests.learners.stops import (
     interrupt,
     interrupt_in,
     newest_state,
+    pictures,
+    whole,
     with_callback,
 )
 from tests.pictures import write_pictures
@@ -41,18 +43,7 @@ from tests.pictures import write_pictures
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unreported")]
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pictures(tmp_path_factory.mktemp("pictures"))
-
-
-@pytest.fixture(scope="module")
-def whole(pictures: Path, unreported: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An uninterrupted run."""
-    out = tmp_path_factory.mktemp("runs") / "whole"
-    assert main(["--data", str(pictures), *QUICK, "--out", str(out)]) == 0
-    return out
-
+__all__ = ["pictures", "whole"]  # fixtures
 
 VARIANTS = {
     "all": ["--ema", "--mixup", "0.2", "--label-smoothing", "0.1", "--bs", "4",

@@ -1,0 +1,185 @@
+"""Annotations of Pascal VOC (http://host.robots.ox.ac.uk/pascal/VOC), an XML file a picture, as LabelImg writes them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path, PureWindowsPath
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from datasets.core.address import as_path
+from datasets.core.cells import read_text
+from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
+from datasets.core.scanning import files_below, is_user_file
+from datasets.core.xml_files import line_of, read_xml
+from datasets.items.columns import SPLIT_NAMES
+from datasets.kinds.base import find_kind
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.beside import FilesByName
+from datasets.sources.regions import box_of_pixels, one_label_each, usable_label
+
+_ROOT, _FOLDER = "annotation", "annotations"
+_BEGINS = re.compile(rf"<{_ROOT}[\s>]")
+_EDGES = ("xmin", "ymin", "xmax", "ymax")
+#: Files that show whether a folder has annotations.
+_FIRST = 20
+
+
+def read_annotations(path: Path, options: ReadOptions) -> Rows:
+    """One row per object, with path, label, box, and the split if it lies in a split folder; and what was left out.
+
+    The label is the ``name`` of the object, or what ``label_column`` names, such as "pose".
+
+    Raises
+    ------
+    SecondhandError : no object of a picture can be used.
+    """
+    path = path.absolute()
+    folder = path if path.is_dir() else path.parent
+    home = folder.parent if folder.name.lower() == _FOLDER else folder
+    files, rejected = files_below(home)
+    photos = [file for file in files if (kind := find_kind(file)) and kind.photo]
+    named = [as_path(one) for one in files if one.lower().endswith(".xml")]
+    objects: dict[Path, list[dict[str, Any]]] = {}
+    names: dict[Path, str] = {}
+    for file in named if path.is_dir() else [path]:
+        if file.is_relative_to(path) and file.is_file():  # and no pipe
+            try:
+                root = read_xml(file, _ROOT)
+            except BadFile as error:
+                rejected.append(Rejected(str(file), error.reason))
+                continue
+            names[file] = PureWindowsPath((root.findtext("filename") or "").strip()).name
+            objects[file], bad = _objects(file, root, options)
+            rejected += bad
+    pictures, bad = _pictures(names, FilesByName(photos))
+    rejected += bad
+    rows = [
+        {"path": picture, "split": _split(file, folder), **one}
+        for file, picture in pictures.items()
+        for one in objects[file]
+    ]
+    if not rows:
+        raise SecondhandError(
+            f"--data {path}: no object of a picture in it{first_left_out(rejected, 'one')}"
+        )
+    used = {row["path"] for row in rows}
+    folders = {as_path(picture).parent for picture in used}
+    rejected += [
+        Rejected(photo, "no annotation that can be used")
+        for photo in photos
+        if photo not in used and as_path(photo).parent in folders
+    ]
+    frame, several = one_label_each(rows)
+    return Rows(frame, rejected + several)
+
+
+def _split(file: Path, folder: Path) -> str:
+    """The split that the first of the folders between is called after; "" for none."""
+    return SPLIT_NAMES.get(file.relative_to(folder).parts[0].lower(), "")
+
+
+def _pictures(
+    names: dict[Path, str], photos: FilesByName
+) -> tuple[dict[Path, str], list[Rejected]]:
+    """The picture of each file, and the files without one of their own.
+
+    It is beside its file, or else anywhere, so several files may find the same one. Then it is that of the one beside it.
+
+    Parameters
+    ----------
+    names : of the pictures, as the files say.
+    """
+    files: dict[str, list[Path]] = defaultdict(list)
+    rejected = []
+    for file, name in names.items():
+        found = (photos.named(file.parent, name) if name else []) or photos.named_after(file)
+        if len(found) == 1:
+            files[found[0]].append(file)
+        else:
+            several = f"several pictures {quoted(name)}: {', '.join(found)}"
+            rejected.append(Rejected(str(file), several if found else f"no picture {quoted(name)}"))
+    pictures: dict[Path, str] = {}
+    for picture, of_it in files.items():
+        beside = [file for file in of_it if file.parent == as_path(picture).parent]
+        one = of_it if len(of_it) == 1 else beside if len(beside) == 1 else []
+        pictures |= dict.fromkeys(one, picture)
+        why = f"{picture} is the picture of several files"
+        rejected += [Rejected(str(file), why) for file in of_it if file not in one]
+    return pictures, rejected
+
+
+def _objects(
+    file: Path, root: Element, options: ReadOptions
+) -> tuple[list[dict[str, Any]], list[Rejected]]:
+    """Label and box of each object, and the objects that cannot be used."""
+    rows, rejected = [], []
+    for one in root.iterfind("object"):
+        try:
+            rows.append(_row(root, one, options))
+        except ValueError as error:
+            rejected.append(Rejected(f"{file}, line {line_of(one)}", str(error)))
+    return rows, rejected
+
+
+def _row(root: Element, one: Element, options: ReadOptions) -> dict[str, Any]:
+    """Label and box of an object. Raises ValueError with the reason if it has none."""
+    name = options.label_column or "name"
+    label = options.label or usable_label(" ".join((one.findtext(name) or "").split()))
+    texts = [one.findtext(f"bndbox/{edge}") for edge in _EDGES]
+    left, upper, right, lower = map(_number, texts)
+    width, height = (_number(root.findtext(f"size/{side}")) for side in ("width", "height"))
+    try:
+        box = box_of_pixels((left, upper, right - left, lower - upper), (width, height))
+    except ValueError as error:
+        edges = ", ".join(f"{n} {quoted(t)}" for n, t in zip(_EDGES, texts, strict=True))
+        raise ValueError(f"{edges}: {error}") from None
+    return {"label": label, **box._asdict()}
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
+
+
+def _claims(path: Path, options: ReadOptions) -> bool:
+    """Whether a path is such a file, or a folder that has some in it or in its folder Annotations, or its split folders
+    have."""
+    if not path.is_dir():
+        return path.suffix.lower() == ".xml" and _is_annotation(path)
+    splits = [one for one in _folders(path) if one.name.lower() in SPLIT_NAMES]
+    return any(
+        _is_annotation(file)
+        for base in (path, *splits)
+        for folder in (base, *(one for one in _folders(base) if one.name.lower() == _FOLDER))
+        for file in islice(folder.glob("*.[xX][mM][lL]"), _FIRST)
+    )
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    return (one for one in folder.iterdir() if one.is_dir() and is_user_file(one))
+
+
+def _is_annotation(file: Path) -> bool:
+    try:
+        usable = is_user_file(file) and file.is_file()
+        return usable and bool(_BEGINS.search(read_text(file, first=4096)))
+    except BadFile:
+        return False
+
+
+SOURCES.add(
+    Source(
+        name="voc",
+        order=46,
+        claims=_claims,
+        read=read_annotations,
+        reads="annotations of Pascal VOC (XML, for each picture a file with the outermost element annotation)",
+        endings=(".xml",),
+    )
+)
