@@ -328,11 +328,10 @@ class Predictor:
 
     def _passed(self, opened: Sequence[tuple[Part, npt.NDArray[Any]]]) -> tuple[Floats, Floats]:
         """Logits and features of opened parts, of which only those pass that have not passed before."""
-        new = [one for one in opened if self.passed is None or one[0] not in self.passed]
-        outputs = self.forward(np.stack([inputs for _, inputs in new])) if new else ()
         if self.passed is None:
-            return outputs
-        if new:
+            return self.forward(np.stack([inputs for _, inputs in opened]))
+        if new := [one for one in opened if one[0] not in self.passed]:
+            outputs = self.forward(np.stack([inputs for _, inputs in new]))
             self.passed.put([part for part, _ in new], *outputs)
         return self.passed.get([part for part, _ in opened])
 
