@@ -4,6 +4,7 @@ choice, or JSON of regions, of each annotation."""
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,25 +25,19 @@ def read_table(path: Path, options: ReadOptions) -> Rows:
     no file.
     """
     cells = read_cells(path)
-    files = [name for name in cells if any(map(names_file, cells[name]))]
-    tags = [name for name in cells if name not in (*_OF_ALL, *files)]
+    columns = [*map(str, cells)]
+    files = [name for name in columns if any(map(names_file, cells[name]))]
+    tags = [name for name in columns if name not in (*_OF_ALL, *files)]
     usual = [name for name in tags if plain(name) in ("choice", "label", *LABELS)]
     named = [name for name in tags if name == options.label_column]
-    rows = cells.to_dict("records")
-    tasks = [
-        {
-            "data": {name: row[name] for name in files},
-            "annotations": [
-                {
-                    "result": [
-                        one for tag in named or usual or tags for one in _results(tag, row[tag])
-                    ]
-                }
-            ],
-        }
-        for row in rows
-    ]
+    tasks = [_task(row, files, named or usual or tags) for row in cells.to_dict("records")]
     return read_tasks(path, tasks, options)
+
+
+def _task(row: Mapping[Hashable, str], files: list[str], tags: list[str]) -> dict[str, Any]:
+    """The task and its annotation, as the JSON has them."""
+    results = [one for tag in tags for one in _results(tag, row[tag])]
+    return {"data": {name: row[name] for name in files}, "annotations": [{"result": results}]}
 
 
 def _results(tag: str, cell: str) -> list[dict[str, Any]]:

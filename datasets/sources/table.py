@@ -58,7 +58,7 @@ def read_rows(
     ``cells`` : content of the file, if it has been read already.
     ``resolve`` : make paths absolute; otherwise they stay as written.
     """
-    embedded, cells = cells, read_cells(path) if cells is None else cells
+    given, cells = cells, read_cells(path) if cells is None else cells
     if options.class_columns:
         cells = _from_columns(path, cells, options.class_columns)
         options = replace(options, label_column=None)
@@ -72,7 +72,7 @@ def read_rows(
         if (labels := one_label_each(path, cells.drop(columns=known))) is not None:
             frame["label"] = labels
     if not {"path", "label"} <= {*frame}:
-        raise _no_column(path, cells, column_of, options)
+        raise _no_column(path, cells, column_of, options, below)
     for name in frame.columns.drop("path"):
         frame[name] = frame[name].str.normalize("NFC").str.strip()
     frame = name_clusters(frame, path.name)
@@ -86,7 +86,7 @@ def read_rows(
     ]
     frame = frame.loc[~no_path & ~no_label]
     if resolve:
-        frame, several = _with_files(path, frame, below, needed=embedded is None)
+        frame, several = _with_files(path, frame, below, needed=given is None)
         rejected += several
     if frame.empty:
         first = first_left_out(rejected, "row")
@@ -193,7 +193,11 @@ def item_columns(
 
 
 def _no_column(
-    path: Path, cells: pd.DataFrame, column_of: Mapping[str, str | None], options: ReadOptions
+    path: Path,
+    cells: pd.DataFrame,
+    column_of: Mapping[str, str | None],
+    options: ReadOptions,
+    below: Below,
 ) -> SecondhandError:
     """Error for a table without a column of files or of labels, with the columns that may be the missing ones."""
     named = {"path": options.path_column, "label": options.label_column}
@@ -201,9 +205,12 @@ def _no_column(
         name for name in named if not column_of[name] and not (name == "label" and options.label)
     ]
     first = {str(name): cells[name][cells[name].ne("")].head(1) for name in cells}
-    files = [quoted(name) for name, cell in first.items() if any(map(find_kind, cell))]
     sentences = []
     if "path" in missing:
+        files = [
+            quoted(name) for name, cell in first.items()
+            if any(find_kind(text) or below.find(text) for text in cell)
+        ]  # fmt: skip
         like = f"If {' or '.join(files[:3])} names the files, add --path-column and its name"
         sentences += [like if files else "For a table of triggers, add --strain"]
         sentences += [
@@ -217,8 +224,9 @@ def _no_column(
             sentences += [
                 f"If {quoted(classes[0])} and others are classes, with 1 and 0, add {flag}"
             ]
-        rest = cells.drop(columns=filter(None, [*column_of.values(), *classes]))
-        repeated = [quoted(n) for n in rest if 1 < rest[n].nunique() <= max(2, len(rest) // 2)]
+        others = {*column_of.values(), *(classes if len(classes) > 1 else ())}
+        few = max(2, len(cells) // 2)
+        repeated = [quoted(n) for n in cells if n not in others and 1 < cells[n].nunique() <= few]
         like = f", such as {' or '.join(repeated[:3])}," if repeated else ""
         sentences += [f"If another column{like} holds the labels, add --label-column and its name"]
     lack = " and no column ".join(repr(named[name] or name) for name in missing)

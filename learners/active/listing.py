@@ -53,6 +53,7 @@ def write_list(
 ) -> str:
     """Write the table to ``out`` and the contact sheet beside it; return two lines with their names."""
     with published(out, overwrite=True) as place:
+        assert place is not None
         sheet = write_sheet(sheet_of(place), predictor, shots, title=title, lead=lead)
         place.parent.mkdir(parents=True, exist_ok=True)
         json_lines = text.startswith("{")

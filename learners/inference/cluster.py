@@ -95,7 +95,7 @@ def predict_on(
     """
     if bs < 1:
         raise SecondhandError(f"--bs {bs}: expected at least 1")
-    digest = model_digest(model)
+    digest = model_digest(os.fspath(model))
     with tempfile.TemporaryDirectory() as folder:
         cluster.send(Path(shutil.make_archive(f"{folder}/{digest}", "zip", model)))
     task = partial(predict_chunk, digest, bs, tuple(sorted(settings.items())))

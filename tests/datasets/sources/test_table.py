@@ -111,6 +111,10 @@ def test_rows_without_path_or_label_and_missing_files_are_listed(root: Path) -> 
             "--path-column.*'what',? holds the labels, add --label-column",
         ),
         ("path,kind\na.jpg,cat\n", r"no column 'label'. It has"),
+        (
+            "code,what\na,0\nb,0\nb,1\n",
+            r"If 'code' names the files, add --path-column .*'what', holds the labels",
+        ),
         ("id,class\n17,cat\n", r"no column 'path'\. .* is called '17', as 'id' says"),
         ("path,label\n", r"no row has both"),
         ("path,label\n,cat\na.jpg, \n", r"no row has both"),

@@ -18,7 +18,9 @@ import pytest
 from huggingface_hub import constants
 from PIL import Image
 
+from datasets.core.address import local
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.scanning import walk
 from learners.cli.settings import Settings
 from learners.model.bundle import FILES, TREE, add_onnx, load_bundle, save_bundle
 from learners.model.hub import load_model, model_folder
@@ -199,3 +201,12 @@ def test_what_is_wrong_is_said(hub: type[Hub], model: Path) -> None:
             model_folder(f"hf:{name}")
     with pytest.raises(SystemExit, match="2"):
         share([str(model)])
+
+
+def test_files_on_the_hub_are_read_by_their_addresses(hub: type[Hub]) -> None:
+    hub.repositories["team/photos"] = {"a.png": b"one", "b.png": b"another", "notes.pdf": b""}
+    names = [*walk("hf://team/photos", [])]
+    assert names == [f"hf://team/photos/{name}" for name in ("a.png", "b.png", "notes.pdf")]
+    assert Path(local(names[1])).read_bytes() == b"another"
+    with pytest.raises(BadFile, match=r"hf://team/photos/c\.png: there is no such file"):
+        local("hf://team/photos/c.png")
