@@ -12,13 +12,14 @@ from markupsafe import Markup
 
 from app.serving import Served
 from datasets.core.cells import read_frame
-from datasets.core.part import parts_of
+from datasets.core.part import PART_COLUMNS, parts_of
 from datasets.items.labels import UNKNOWN
 from learners.model.bundle import card
 from learners.templates import render
 
 log = logging.getLogger(__name__)
 
+COLUMNS = ("path", "label", "split", *PART_COLUMNS)
 #: Bytes of a file that is offered as an example, and how many files of a class are tried.
 LARGEST, TRIED = 20 << 20, 20
 
@@ -52,7 +53,7 @@ def examples(served: Served, most: int = 5) -> list[Example]:
     if file is None or not file.is_file():
         return []
     try:
-        rows = read_frame(file)
+        rows = read_frame(file, usecols=lambda name: name in COLUMNS)
         rows = rows.loc[rows["split"].ne("train")].groupby("label").head(TRIED)
         found: dict[str, Example] = {}
         for label, part in zip(rows["label"], parts_of(rows), strict=True):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 REST_OF_FORM = 16 << 10
 _NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
 _TOP = {"type": "object", "properties": {"label": _TEXT, "probability": _NUMBER}}
-#: The rule of a prediction, `app.views.Rule`: the model's, or a threshold of the request.
+#: The rule of a prediction, `app.rules.PageRule`: the model's, or a threshold of the request.
 _RULE = {
     "type": "object",
     "properties": {

@@ -1,4 +1,4 @@
-"""The back end of the web page, without Gradio: models with their queues, evidence on them, corrections."""
+"""The back end of the web page, without Gradio: models with their queues, and what they share."""
 
 from __future__ import annotations
 

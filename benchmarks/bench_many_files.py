@@ -1,21 +1,30 @@
-"""Prediction of very many files, killed on the way: no answer is lost, given twice, or another one.
+"""Very many files. A prediction that is killed on the way: no answer is lost, given twice, or another one.
 
 The digits of `demo:digits` are written again and again with noise, each file different, in folders of a thousand; one in
 a thousand is damaged. ``python -m learners.predict`` is killed (SIGKILL) after a third of the answers, and the same
 command goes on to the end. Then: each file has one row, exactly the damaged ones are listed as unusable, and the answers
 for a sample of files equal those of a prediction of them alone. The memory is that of all its processes together.
 
+With ``--train`` a head is trained on as many pictures of 64 pixels, which are generated, at 32 pixels: for each message of
+the run its second, and the memory (anonymous and most, in MB) that the command's own process and the largest other one
+take then; and what a picture more takes.
+
     python benchmarks/bench_many_files.py runs/digits/model --count 100000
+    python benchmarks/bench_many_files.py --train 2000 20000 100000
+    python benchmarks/bench_many_files.py --train 3000 --classes 1000
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -29,6 +38,8 @@ from benchmarks._shared import demo_files, demo_run, parse, software_and_hardwar
 from learners.outputs.journal import journal_file
 
 SAMPLE = 500
+#: Lines of /proc/PID/status.
+MEMORY = ("RssAnon", "VmHWM")
 DAMAGED_EVERY = 1000
 
 
@@ -73,12 +84,87 @@ def predict(words: list[str], out: Path, count: int, *, kill: bool = False) -> t
     return time.perf_counter() - start, most
 
 
+def write_classes(folder: Path, count: int, classes: int) -> None:
+    """Write smooth pictures that share 60 % with the others of their class, in a folder for each class."""
+    rng = np.random.default_rng(0)
+    shared = rng.integers(0, 256, (classes, 8, 8, 3))
+    for number in range(count):
+        of_class = shared[number % classes]
+        pixels = 0.6 * of_class + 0.4 * rng.integers(0, 256, of_class.shape)
+        file = folder / f"{number % classes:04d}" / f"{number:07d}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(pixels.astype("uint8"))
+        picture.resize((64, 64), Image.Resampling.BILINEAR).save(file, quality=80)
+
+
+def memory(process: psutil.Process) -> tuple[int, int]:
+    """Anonymous and most memory of a process until now, in MB; 0 if it has ended."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        of = {
+            name: int(line.split()[1]) for line in lines if (name := line.split(":")[0]) in MEMORY
+        }
+        return of.get("RssAnon", 0) // 1024, of.get("VmHWM", 0) // 1024
+    return 0, 0
+
+
+def train(count: int, classes: int) -> int:
+    """Train on this many pictures. Prints the curve, and returns the most memory of the command's process in MB."""
+    with tempfile.TemporaryDirectory() as passing:
+        files, run = Path(passing) / "files", Path(passing) / "run"
+        write_classes(files, count, classes)
+        words = ["--data", str(files), "--epochs", "0", "--size", "32", "--out", str(run)]
+        process = psutil.Popen(
+            [sys.executable, "-m", "learners.finetune", *words, "--quiet"],
+            env={**os.environ, "SECONDHAND_CACHE": str(Path(passing) / "cache")},
+        )
+        start, log, shown, own, others = time.perf_counter(), run / "log.txt", 0, (0, 0), 0
+        print(f"{count} files of {classes} classes\n     s   cpu s  anonymous   most  others")
+        while process.poll() is None:
+            with suppress(psutil.Error):
+                family = process.children(recursive=True)
+                worked = sum(sum(one.cpu_times()[:2]) for one in family)
+                worked += sum(process.cpu_times()[:4])
+                others = max([others, *(memory(one)[1] for one in family)])
+            own = max(own, memory(process), key=lambda of: of[1])
+            lines = log.read_text("utf-8").splitlines() if log.exists() else []
+            for line in lines[shown:]:
+                text = line.partition(" INFO ")[2]
+                if text and text[0] != " ":  # a row of the table of the classes
+                    print(
+                        f"{time.perf_counter() - start:6.0f} {worked:7.0f} {memory(process)[0]:10} {own[1]:6} {others:7}  "
+                        f"{text[:70]}",
+                        flush=True,
+                    )
+            shown = len(lines)
+            time.sleep(0.2)
+        if process.returncode:
+            raise SystemExit(process.returncode)
+        print(
+            f"{time.perf_counter() - start:6.0f} {worked:7.0f} {'':10} {own[1]:6} {others:7}  done"
+        )
+    return own[1]
+
+
+def train_all(counts: Sequence[int], classes: int) -> None:
+    most = [train(count, classes) for count in counts]
+    for few, many in pairwise(range(len(counts))):
+        kilobytes = 1024 * (most[many] - most[few]) / (counts[many] - counts[few])
+        print(f"{counts[few]} to {counts[many]} files: {kilobytes:.1f} kB a file")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("model", nargs="?", help="one of digits if not given")
     parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--train", type=int, nargs="+", help="numbers of files to train on")
+    parser.add_argument("--classes", type=int, default=10)
     settings = parse(parser, count=2000)
+    if settings.train:
+        train_all(settings.train, settings.classes)
+        print(software_and_hardware())
+        return
     model = settings.model or str(demo_run(settings.small) / "model")
     with tempfile.TemporaryDirectory() as passing:
         folder = Path(passing) / "files"

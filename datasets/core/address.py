@@ -29,14 +29,12 @@ from typing import Any, NamedTuple, TypeVar
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import AnyPath
 from datasets.core.program import extra
-from datasets.core.store import COPY, MAX_BYTES, STARTED, STATE, Store
+from datasets.core.store import COPY, STARTED, STATE, Store
 
 T = TypeVar("T")
 
 #: Files that are fetched at the same time, and items whose files are fetched ahead of the one that is needed.
 REQUESTS, AHEAD = 16, 64
-#: Seconds for which a copy stays, however little space there is: it is being read.
-IN_USE = 300.0
 #: Bytes of copies after which a process looks whether there is room for more.
 LOOK = 2**30
 
@@ -49,7 +47,11 @@ _QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\"]*")
 #: Between an archive's member and the archive, and what stands for / in the first part of an `Address`.
 _CHAIN, _SLASH = "::", "\x1f"
 #: The scheme of what an archive, or a table, holds, by its ending.
-ARCHIVES = {".zip": "zip", ".tar": "tar", ".tar.gz": "tar", ".tgz": "tar", ".parquet": "parquet"}
+ARCHIVES = {
+    ".zip": "zip",
+    **dict.fromkeys((".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz"), "tar"),
+    ".parquet": "parquet",
+}
 #: In these a name before @ is that of a container.
 _CONTAINERS = ("abfs", "abfss", "adl", "az", "wasb", "wasbs")
 #: What identifies the content of a file, in the words of the drivers: the first that there is.
@@ -427,7 +429,8 @@ def _files(address: str) -> tuple[Any, str, AbstractContextManager[Any]]:
     scheme, _, inside = head.partition("://")
     try:
         if chain:
-            archive, lock = _archive(scheme, tail, os.getpid())
+            with _opening.setdefault(os.getpid(), threading.Lock()):
+                archive, lock = _archive(scheme, tail, os.getpid())
             return archive, inside, lock
         from fsspec.core import url_to_fs
 
@@ -453,6 +456,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+#: Held, by process, while an archive is opened: a fork never gets one that a thread holds.
+_opening: dict[int, threading.Lock] = {}
+
+
 @lru_cache(8)  # an archive's table of contents is read once in a process
 def _archive(scheme: str, address: str, process: int) -> tuple[Any, threading.Lock]:
     import fsspec
@@ -461,9 +468,13 @@ def _archive(scheme: str, address: str, process: int) -> tuple[Any, threading.Lo
 
     of, copy = FILE_SYSTEMS.get(scheme) or fsspec.get_filesystem_class(scheme), str(local(address))
     try:
-        return of(fo=copy), threading.Lock()
+        opened: Any = of(fo=copy)
+        opened.isdir("")  # fsspec makes the table here, which no other thread may see half made
+        return opened, threading.Lock()
     except FileNotFoundError:
         raise BadFile(address, "there is no such file") from None
+    except SecondhandError:
+        raise
     except Exception as error:  # the readers' own errors have no common root
         raise BadFile(address, f"cannot be read as {scheme} ({type(error).__name__})") from None
 
@@ -577,4 +588,4 @@ def _make_room(store: Store) -> None:
     global _fetched
     if _fetched >= LOOK:
         _fetched = 0
-        store.make_room(MAX_BYTES, COPY, before=time.time() - IN_USE)
+        store.make_room_for_copies()

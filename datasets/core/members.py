@@ -7,26 +7,37 @@ read. All members have the state of the table or archive, so that asking for it 
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import hashlib
 import io
+import lzma
 import os
 import re
 import tarfile
+import zlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import accumulate
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from fsspec import AbstractFileSystem
 from fsspec.archive import AbstractArchiveFileSystem
 
-from datasets.core.store import COPY
+from datasets.core.store import COPY, MAX_BYTES, Store
 
 #: How the formats begin, and their endings; ``.`` stands for any byte.
 _BEGIN = {
     rb"\xff\xd8\xff": ".jpg", rb"\x89PNG": ".png", rb"GIF8": ".gif", rb"RIFF....WEBP": ".webp", rb"BM": ".bmp",
     rb"II\*\x00|MM\x00\*": ".tiff", rb"....ftypavi": ".avif", rb"....ftyp(heic|heix|mif1)": ".heic",
     rb"RIFF....WAVE": ".wav", rb"fLaC": ".flac", rb"OggS": ".ogg", rb"ID3|\xff[\xe2-\xff]": ".mp3", rb"....ftyp": ".m4a",
+}  # fmt: skip
+
+#: How packed files begin, and what opens them.
+_PACKED: dict[bytes, Callable[[str], Any]] = {
+    b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open,
 }  # fmt: skip
 
 
@@ -47,7 +58,7 @@ class TarMembers(AbstractArchiveFileSystem):
     def __init__(self, fo: str, **options: Any) -> None:
         super().__init__(**options)
         self._stamp = _stamp(fo)
-        self._archive = tarfile.open(fo)  # noqa: SIM115 (as long as this)
+        self._archive = tarfile.open(unpacked(fo))  # noqa: SIM115 (as long as this)
         self._members = {
             member.name.removeprefix("./"): member for member in self._archive if member.isfile()
         }
@@ -65,6 +76,45 @@ class TarMembers(AbstractArchiveFileSystem):
         if file is None:
             raise FileNotFoundError(path)
         return file
+
+
+def unpacked(file: str) -> str:
+    """A tar archive that is not packed: the file itself, or a copy in the store.
+
+    Packed, it would be read from its beginning for each member.
+
+    Raises
+    ------
+    tarfile.ReadError : it is damaged, or larger than all that the store may hold.
+    CacheError : the copy cannot be written.
+    """
+    with open(file, "rb") as packed:
+        head = packed.read(6)
+    opened = next((open_ for mark, open_ in _PACKED.items() if head.startswith(mark)), None)
+    if opened is None:
+        return file
+    store = Store()
+    key = hashlib.sha256(f"{os.path.abspath(file)}\n{_stamp(file)}\nunpacked".encode()).hexdigest()
+    copy = store.path_of(key, COPY)
+    if not store.touch(copy):
+        store.make_room_for_copies()
+        store.write(key, COPY, partial(_unpack, opened, file))
+    return str(copy)
+
+
+def _unpack(opened: Callable[[str], Any], file: str, beside: Path) -> None:
+    with opened(file) as packed, open(beside, "wb") as out:
+        while block := _next_block(packed):
+            out.write(block)
+            if out.tell() > MAX_BYTES:
+                raise tarfile.ReadError(f"unpacked it has more than {MAX_BYTES >> 30} GiB")
+
+
+def _next_block(packed: IO[bytes]) -> bytes:
+    try:
+        return packed.read(1 << 20)
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        raise tarfile.ReadError(str(error)) from None
 
 
 class ParquetMembers(AbstractFileSystem):

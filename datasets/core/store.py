@@ -20,6 +20,8 @@ PICTURE, PIXELS, FAILURE, COPY, STATE = ".png", ".rgb", ".bad", ".copy", ".state
 SOURCES = "sources.jsonl"  # hashes of the files that something was made from
 ENDINGS = (PICTURE, PIXELS, FAILURE, COPY, STATE)
 STALE = 600.0  # seconds; a temporary file older than this was left by a killed process
+#: Seconds for which a copy stays, however little space there is: it is being read.
+IN_USE = 300.0
 TICK = 0.05  # seconds; a file system's clock stands still for some hundredths
 #: When this process began. What it has used since then is in use.
 STARTED = time.time() - TICK
@@ -131,6 +133,10 @@ class Store:
             file.unlink(missing_ok=True)
             total -= size
         return total
+
+    def make_room_for_copies(self) -> None:
+        """Remove the copies that have not been used for long beyond `MAX_BYTES`."""
+        self.make_room(MAX_BYTES, COPY, before=time.time() - IN_USE)
 
     def sweep(self, age: float = STALE) -> None:
         """Remove temporary files older than `age` seconds, which killed processes left behind."""

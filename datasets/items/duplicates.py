@@ -48,7 +48,7 @@ class Clusters(NamedTuple):
 
 
 def find_clusters(
-    thumbnails: NDArray[np.float32], files: NDArray[np.int64], labels: NDArray[np.str_]
+    thumbnails: NDArray[np.uint8], files: NDArray[np.int64], labels: NDArray[np.str_]
 ) -> Clusters:
     """Clusters of files with near-duplicate pictures, directly or through other files.
 
@@ -56,15 +56,15 @@ def find_clusters(
     frequencies of their thumbnails, which do not change with a shift. Pairs are near-duplicates if they
     correlate by at least `duplicate_threshold`, learnt from `SAMPLE` files of all labels. A cluster with
     more than half of a class is ungrouped, because the class could not be split otherwise. The result
-    is deterministic; n files need 4 kB each and 66 n² multiplications.
+    is deterministic; n files need 2 kB each and 66 n² multiplications.
 
     Parameters
     ----------
-    thumbnails : float32 [rows, side, side], from `thumbnails_of`.
+    thumbnails : uint8 [rows, side, side], from `thumbnails_of`.
     files : [rows], file number of each row, from 0; pictures of one file are not compared.
     labels : [rows].
     """
-    visible = np.flatnonzero(thumbnails.any(axis=(1, 2)))
+    visible = np.flatnonzero(np.ptp(thumbnails, axis=(1, 2)))
     n_files = int(files.max(initial=-1)) + 1
     seen = thumbnails if len(visible) == len(thumbnails) else thumbnails[visible]  # no copy
     first, second = _candidates(seen, files[visible])
@@ -124,26 +124,26 @@ def _majority_clusters(
 
 def thumbnails_of(
     sources: Sequence[Part], open_item: Callable[[Part], Image.Image]
-) -> NDArray[np.float32]:
-    """Thumbnail of each item, float32 [n, side, side]; zeros for items without a picture.
+) -> NDArray[np.uint8]:
+    """Grey thumbnail of each item, uint8 [n, side, side]; zeros for items without a picture.
 
     ``open_item`` : returns the picture of an item, or raises SecondhandError.
     """
 
-    def look(source: Part) -> NDArray[np.float32]:
+    def look(source: Part) -> NDArray[np.uint8]:
         try:
             return thumbnail(open_item(source))
         except SecondhandError:
-            return np.zeros((THUMBNAIL, THUMBNAIL), np.float32)
+            return np.zeros((THUMBNAIL, THUMBNAIL), np.uint8)
 
     with ThreadPoolExecutor(2) as pool:
         return np.array([*pool.map(look, sources)]).reshape(-1, THUMBNAIL, THUMBNAIL)
 
 
-def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float64]:
+def correlation(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Largest correlation [n, m] of thumbnails over cyclic shifts of up to `SHIFT` pixels."""
-    spectra = np.fft.rfft2(b)
-    rows = [_largest_correlation(spectrum.conj() * spectra) for spectrum in np.fft.rfft2(a)]
+    spectra = _spectra(b)
+    rows = [_largest_correlation(spectrum.conj() * spectra) for spectrum in _spectra(a)]
     return np.array(rows).reshape(len(a), len(b))
 
 
@@ -163,41 +163,46 @@ def duplicate_threshold(
     return max(limits)
 
 
-def thumbnail(picture: Image.Image) -> NDArray[np.float32]:
-    """Grey values [side, side] with mean 0 and norm 1; zeros for a picture of one colour."""
+def thumbnail(picture: Image.Image) -> NDArray[np.uint8]:
+    """Grey values [side, side]."""
     from PIL import Image
 
     small = picture.convert("L").resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
-    values = np.asarray(small, np.float64)
-    values = values - values.mean()
-    length = np.linalg.norm(values)
-    return (values / length if length > 1e-6 else 0 * values).astype(np.float32)
+    return np.asarray(small, np.uint8)
+
+
+def _spectra(thumbnails: NDArray[np.uint8]) -> NDArray[np.complexfloating]:
+    """Spectra [n, side, side // 2 + 1] of grey values with mean 0 and norm 1; zeros for a picture of one colour."""
+    values = thumbnails.astype(np.float64)
+    values -= values.mean(axis=(1, 2), keepdims=True)
+    values /= np.maximum(np.linalg.norm(values, axis=(1, 2), keepdims=True), 1e-6)
+    return np.fft.rfft2(values.astype(np.float32))
 
 
 def _candidates(
-    thumbnails: NDArray[np.float32], files: NDArray[np.int64]
+    thumbnails: NDArray[np.uint8], files: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pairs of each row and its nearest rows of other files; each pair occurs once."""
     n = len(thumbnails)
     lowest = np.empty((n, 66), np.float32)
     for rows in _blocks(n, _PAIRS):
-        magnitude = np.abs(np.fft.rfft2(thumbnails[rows]))
+        magnitude = np.abs(_spectra(thumbnails[rows]))
         lowest[rows] = magnitude[:, [*range(6), *range(-5, 0)], :6].reshape(-1, 66)
     lowest /= np.maximum(np.linalg.norm(lowest, axis=1, keepdims=True), 1e-9)
     k = min(NEIGHBOURS, n - 1)
-    pairs_by_block = [np.empty((0, 2), np.int64)]
+    pairs = [np.empty(0, np.int64)]  # each as one number
     for rows in _blocks(n, max(1, _SIMILARITIES // max(1, n))) if k > 0 else ():
         similar = lowest[rows] @ lowest.T
         similar[files[rows, None] == files] = -1
         near = np.argpartition(-similar, k - 1, axis=1)[:, :k]
-        pairs = np.stack([np.repeat(np.arange(n)[rows], k), near.ravel()], axis=1)
-        pairs_by_block.append(np.sort(pairs[files[pairs[:, 0]] != files[pairs[:, 1]]], axis=1))
-    first, second = np.unique(np.concatenate(pairs_by_block), axis=0).T
-    return first, second
+        of_block = np.repeat(np.arange(n)[rows], k), near.ravel()
+        numbers = np.minimum(*of_block) * n + np.maximum(*of_block)
+        pairs.append(numbers[files[of_block[0]] != files[of_block[1]]])
+    return np.divmod(np.unique(np.concatenate(pairs)), n)
 
 
 def _learn_threshold(
-    thumbnails: NDArray[np.float32], files: NDArray[np.int64], labels: NDArray[np.str_]
+    thumbnails: NDArray[np.uint8], files: NDArray[np.int64], labels: NDArray[np.str_]
 ) -> float:
     shuffled = np.random.default_rng(0).permutation(len(labels))
     each = max(4, SAMPLE // max(1, len(np.unique(labels))))
@@ -211,12 +216,12 @@ def _learn_threshold(
 
 
 def _pair_correlations(
-    thumbnails: NDArray[np.float32], first: NDArray[np.int64], second: NDArray[np.int64]
+    thumbnails: NDArray[np.uint8], first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     out = np.empty(len(first))
     for pairs in _blocks(len(first), _PAIRS):
         first_spectra, second_spectra = (
-            np.fft.rfft2(thumbnails[rows[pairs]]) for rows in (first, second)
+            _spectra(thumbnails[rows[pairs]]) for rows in (first, second)
         )
         out[pairs] = _largest_correlation(first_spectra.conj() * second_spectra)
     return out

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 class PictureInfo(NamedTuple):
     """What the check of a picture file has read.
 
-    ``size`` : width and height in pixels, from the header. ``recorded`` : time and place in its EXIF data.
+    ``thumbnail`` : grey values [side, side]. ``size`` : width and height in pixels, from the header. ``recorded`` : time
+    and place in its EXIF data.
     """
 
-    thumbnail: NDArray[np.float32]
+    thumbnail: NDArray[np.uint8]
     capture_time: CaptureTime | None
     size: tuple[int, int]
     state: FileState

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.address import as_path
-from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.registry import Registry
 from datasets.items.labels import MULTI
 
@@ -167,3 +167,28 @@ def read_source(name: str, options: ReadOptions) -> Rows:
         what = "folder" if path.is_dir() else "file"
         return rows._replace(note=f"the local {what} {name}, not the public set of this name")
     return rows
+
+
+def read_each(data: Path, files: Iterable[Path], read: Callable[[Path], Rows]) -> Rows:
+    """Rows of several files of a format, of which those that cannot be read are rejected.
+
+    Raises
+    ------
+    SecondhandError : ``data``, which stands for them, has no file that can be read.
+    """
+    import pandas as pd
+
+    frames, rejected, notes = list["pd.DataFrame"](), list[Rejected](), list[str]()
+    for file in files:
+        try:
+            rows = read(file)
+        except SecondhandError as error:
+            reason = error.reason if isinstance(error, BadFile) else str(error)
+            rejected.append(Rejected(str(file), reason))
+            continue
+        frames.append(rows.frame)
+        rejected += rows.rejected
+        notes += [rows.note] * bool(rows.note)
+    if not frames:
+        raise SecondhandError(f"--data {data}: no labelled item{first_left_out(rejected)}")
+    return Rows(pd.concat(frames, ignore_index=True).fillna(""), rejected, "; ".join(notes))

@@ -12,14 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from datasets.core.address import as_path
 from datasets.core.cells import read_cells
-from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
+from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.scanning import absolute_path, files_below, shown_by
 from datasets.items.columns import SPLIT_NAMES
-from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
 from datasets.sources.naming import PATHS, label_column, plain
 from datasets.sources.table import read_rows, with_names
 
@@ -39,19 +37,13 @@ def read_tables(path: Path, options: ReadOptions) -> Rows:
         return with_names(path, _read(path, options), options)
     splits = {file: _split(file) for file in _files(path)}
     several = len({*splits.values()}) > 1
-    frames, rejected = [], list[Rejected]()
-    for file, split in splits.items():
-        try:
-            rows = _read(file, options)
-        except BadFile as error:
-            rejected.append(Rejected(error.path, error.reason))
-            continue
-        frames.append(rows.frame.assign(split=split) if split and several else rows.frame)
-        rejected += rows.rejected
-    if not frames:
-        raise SecondhandError(f"--data {path}: no labelled file{first_left_out(rejected)}")
-    frame = pd.concat(frames, ignore_index=True).fillna("")
-    return with_names(path, Rows(frame, rejected), options)
+
+    def read(file: Path) -> Rows:
+        rows = _read(file, options)
+        named = several and splits[file]
+        return rows._replace(frame=rows.frame.assign(split=named)) if named else rows
+
+    return with_names(path, read_each(path, splits, read), options)
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:

@@ -18,7 +18,7 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_
 from datasets.core.json_files import has_keys
 from datasets.core.scanning import in_unicode
 from datasets.items.columns import SPLIT_NAMES
-from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
 from datasets.sources.naming import label_column
 from datasets.sources.table import read_rows, with_names
 
@@ -35,15 +35,16 @@ def read_metadata(path: Path, options: ReadOptions) -> Rows:
     ------
     SecondhandError : as `read_table`; rows are named by their lines.
     """
-    read = []
-    for file, split in _files(path).items():
+    files = _files(path)
+
+    def read(file: Path) -> Rows:
         cells, rejected = _cells(file) if file.suffix.lower() == _LINES else (read_cells(file), [])
         rows = read_rows(file, replace(options, path_column=FILE), cells=cells)
-        frame = rows.frame.assign(split=split) if split else rows.frame
-        read.append((frame, rejected + rows.rejected))
-    frames, bad = zip(*read, strict=True)
-    joined = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True).fillna("")
-    return with_names(path, Rows(joined, [one for some in bad for one in some]), options)
+        frame = rows.frame.assign(split=files[file]) if files[file] else rows.frame
+        return Rows(frame, rejected + rows.rejected)
+
+    rows = read(*files) if len(files) == 1 else read_each(path, files, read)
+    return with_names(path, rows, options)
 
 
 def _files(path: Path) -> dict[Path, str]:

@@ -13,12 +13,12 @@ import pandas as pd
 
 from datasets.core.address import as_path
 from datasets.core.cells import column_names, read_cells, with_points
-from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
+from datasets.core.errors import Rejected, SecondhandError, counted, quoted
 from datasets.core.part import PART_COLUMNS
 from datasets.core.scanning import files_below, shown_by
 from datasets.items.columns import CONFIDENCE
 from datasets.items.labels import JOIN
-from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
 from datasets.sources.naming import Below, label_column, placed, plain
 from datasets.sources.regions import one_label_each
 from datasets.sources.table import read_rows, with_names
@@ -118,20 +118,11 @@ def read_tables(path: Path, options: ReadOptions) -> Rows:
     ------
     SecondhandError : no row has a file and a label, or the column of labels is missing.
     """
+    below = Below(path if path.is_dir() else path.parent, options.kind)
     if not path.is_dir():
-        return read_program(path, options, Below(path.parent, options.kind))
-    frames, rejected, below = [], list[Rejected](), Below(path, options.kind)
-    for table in _results(path):
-        try:
-            rows = read_program(table, options, below)
-        except SecondhandError as error:
-            rejected.append(Rejected(str(table), str(error)))
-            continue
-        frames.append(rows.frame)
-        rejected += rows.rejected
-    if not frames:
-        raise SecondhandError(f"--data {path}: no labelled span{first_left_out(rejected)}")
-    return Rows(pd.concat(frames, ignore_index=True).fillna(""), rejected, rows.note)
+        return read_program(path, options, below)
+    rows = read_each(path, _results(path), lambda table: read_program(table, options, below))
+    return rows._replace(note=f"{counted(len(rows.frame), 'label')} were made by BirdNET")
 
 
 def read_program(path: Path, options: ReadOptions, below: Below) -> Rows:

@@ -13,15 +13,16 @@ from pathlib import Path, PurePosixPath
 
 import pandas as pd
 
-from datasets.core.address import as_path
-from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
+from datasets.core.address import ARCHIVES, as_path
+from datasets.core.errors import BadFile, Rejected
 from datasets.core.scanning import absolute_path, files_below, shown_by
 from datasets.kinds.base import find_kind
-from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
 from datasets.sources.table import read_rows, with_names
 
 #: Endings of the archives, and of the members that have labels.
-ENDINGS, _LABELS = (".tar", ".tar.gz", ".tgz"), ("cls", "json")
+ENDINGS = tuple(ending for ending, scheme in ARCHIVES.items() if scheme == "tar")
+_LABELS = ("cls", "json")
 #: Members that show whether an archive is one of samples, and the largest label in bytes.
 _LOOKED_AT, _LARGEST = 64, 1 << 20
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -34,24 +35,18 @@ def read_shards(path: Path, options: ReadOptions) -> Rows:
 
     Raises
     ------
-    SecondhandError : as `read_table`, or a shard of a pattern is missing.
+    SecondhandError : as `read_table`, or no shard can be read.
     """
-    read, rejected = [], list[Rejected]()
-    for shard in _shards(path):
-        try:
-            cells, bad = _cells(shard)
-            rows = read_rows(shard, replace(options, path_column=None), cells=cells, resolve=False)
-        except SecondhandError as error:
-            if not path.is_dir():
-                raise
-            rejected.append(Rejected(str(shard), str(error)))
-            continue
-        read.append(rows.frame)
-        rejected += bad + rows.rejected
-    if not read:
-        raise SecondhandError(f"--data {path}: no sample with a label{first_left_out(rejected)}")
-    frame = pd.concat(read, ignore_index=True).fillna("") if len(read) > 1 else read[0]
-    return with_names(path, Rows(frame, rejected), options)
+    options = replace(options, path_column=None)
+
+    def read(shard: Path) -> Rows:
+        cells, bad = _cells(shard)
+        rows = read_rows(shard, options, cells=cells, resolve=False)
+        return rows._replace(rejected=bad + rows.rejected)
+
+    shards = [*_shards(path)]
+    rows = read(path) if shards == [path] else read_each(path, shards, read)
+    return with_names(path, rows, options)
 
 
 def _cells(shard: Path) -> tuple[pd.DataFrame, list[Rejected]]:

@@ -196,13 +196,26 @@ def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
         return average_logits(list(logits), multi_label=network.multi_label), torch.cat(
             [functional.normalize(features.float(), dim=1) for features in member_features], dim=1
         )
-    features = network[0](x)
+    return outputs_of_features(network, network[0](x))
+
+
+def outputs_of_features(network: nn.Sequential, features: Tensor) -> tuple[Tensor, Tensor]:
+    """`logits_and_features` from what the body gives: maps [batch, width, h, w], pooled ones, or features."""
+    if features.ndim == 2 and is_convolutional(network):
+        features = features[:, :, None, None]
     logits = network[1](features)
     if features.ndim == 4:
         features = features.mean((2, 3))
     if isinstance(network[0], Stages):
         features = features[:, : network[0].last]
     return logits, features
+
+
+def is_convolutional(network: nn.Sequential) -> bool:
+    """Whether the head starts with pooling, so that the body gives feature maps."""
+    head = network[1]
+    assert isinstance(head, nn.Sequential)
+    return isinstance(head[0], nn.AdaptiveAvgPool2d)
 
 
 class LogitsAndFeatures(nn.Module):

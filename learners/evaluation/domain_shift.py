@@ -56,7 +56,7 @@ def outputs_of_split(evaluation: Evaluation, classes: Sequence[str], split: str)
     rows = np.flatnonzero(frame["split"].eq(split).to_numpy() & scored)
     numbers = {name: i for i, name in enumerate(classes)}
     labels = np.array([numbers[name] for name in frame["truth"].iloc[rows]], dtype=np.int64)
-    features = evaluation.features[rows] if evaluation.features.shape[1] else None
+    features = evaluation.features_of(rows) if evaluation.features.shape[1] else None
     logits = evaluation.logits[rows].astype(np.float64)
     return Outputs(logits, labels, features, units_of(frame.iloc[rows]))
 

@@ -122,7 +122,7 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1))
     rule = bundle.rule
     assert isinstance(rule, Rule)
-    features = None if rule.distance.reference is None else evaluation.features[rows]
+    features = None if rule.distance.reference is None else evaluation.features_of(rows)
     numbers = {name: i for i, name in enumerate(bundle.classes)}
     frame = evaluation.predictions.iloc[rows]
     truths = frame["truth"].map(numbers).where(frame["split"].ne(UNKNOWN)).fillna(-1)

@@ -18,7 +18,7 @@ from datasets.items.places import as_in_predictions
 from datasets.items.splits import split_units
 from learners.cameras.when import when_and_where
 from learners.cli.settings import TrainSettings
-from learners.inference.predictions import FIELDS, Floats, stack_outputs
+from learners.inference.predictions import FIELDS, Floats, collect
 from learners.inference.predictor import Predictor
 from learners.rule.arrays import Outputs
 
@@ -69,6 +69,10 @@ class Evaluation:
     def known(self) -> pd.DataFrame:
         """The predictions for files of known classes."""
         return self.predictions.loc[~self.predictions["split"].isin(OPEN_SET_SPLITS)]
+
+    def features_of(self, rows: NDArray[np.int64]) -> Floats:
+        """Features of rows, each at most once; no copy of all of them."""
+        return self.features if len(rows) == len(self.features) else self.features[rows]
 
     def where(self, kept: NDArray[np.bool_]) -> Evaluation:
         """The rows where ``kept [n]`` is true, without figures."""
@@ -137,13 +141,15 @@ def outputs_of_rows(
     ``step`` : name of the work on the terminal.
     """
     predicted = predictor.predict_detailed(parts_of(frame), bs=bs)
-    detailed = list(progress.counted(predicted, step, len(frame), "items"))
-    good = [n for n, item in enumerate(detailed) if item.logits is not None]
-    usable = [detailed[n] for n in good]
-    logits, features = stack_outputs(usable, len(predictor.classes))
+    predictions, logits, features = collect(
+        progress.counted(predicted, step, len(frame), "items"), len(frame), len(predictor.classes)
+    )
+    good = np.array([bool(one.best) for one in predictions], bool)
+    if not good.all():
+        logits, features = logits[good], features[good]
     units = split_units(frame).to_numpy(np.int64)[good]
     items = Outputs(logits.astype(np.float64), None, features, units)
-    return items, frame["label"].iloc[good].tolist(), [item.prediction.path for item in usable]
+    return items, frame["label"][good].tolist(), frame["path"][good].tolist()
 
 
 def predict_held_out(
@@ -156,16 +162,18 @@ def predict_held_out(
     rows = pd.concat([part for part in parts if len(part)] or [rows], ignore_index=True)
     shown = parts_of(as_predicted(predictor, rows))
     predicted = predictor.predict_detailed(shown, bs=bs, workers=workers)
-    detailed = list(progress.counted(predicted, "Predicting", len(rows), "items"))
-    frame = pd.DataFrame([a.prediction.record() for a in detailed], columns=[*FIELDS])
+    predictions, logits, features = collect(
+        progress.counted(predicted, "Predicting", len(rows), "items"), len(rows)
+    )
+    frame = pd.DataFrame([one.record() for one in predictions], columns=[*FIELDS])
     frame["at"] = frame["at"].astype(float)
     frame[["start", "end"]] = rows[
         ["start", "end"]
     ]  # of the items, not of the windows that show them
     frame = frame.drop(columns=["windows", "known", "box", "detection", *predictor.unused])
     # dtype object: pandas would turn each Reason into plain text.
-    frame["reason"] = pd.Series([a.prediction.reason for a in detailed], dtype=object)
-    recorded = when_and_where(table, rows, [one.prediction for one in detailed])
+    frame["reason"] = pd.Series([one.reason for one in predictions], dtype=object)
+    recorded = when_and_where(table, rows, predictions)
     frame = pd.concat([frame, recorded], axis=1)
     frame["truth"], frame["split"] = rows["label"], rows["split"]
     if ancestors := predictor.rule.ancestors:
@@ -174,7 +182,7 @@ def predict_held_out(
     if rows["x"].notna().any():
         frame[[*Box._fields]] = rows[[*Box._fields]]
     frame["unit"] = split_units(rows)
-    return Evaluation(frame, *stack_outputs(detailed))
+    return Evaluation(frame, logits, features)
 
 
 def as_predicted(predictor: Predictor, frame: pd.DataFrame) -> pd.DataFrame:

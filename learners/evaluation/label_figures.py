@@ -46,7 +46,7 @@ def score_labels(evaluation: Evaluation, bundle: Bundle) -> ScoredLabels:
     classes, frame = bundle.classes, evaluation.predictions
     logits = np.asarray(evaluation.logits, np.float64).reshape(len(frame), -1)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1) & (logits.shape[1] == len(classes)))
-    features = evaluation.features[rows]
+    features = evaluation.features_of(rows)
     decided = bundle.rule.decide(logits[rows].reshape(-1, len(classes)), features)
     truths = frame["truth"].iloc[rows]
     targets = np.array([encode_targets(label, classes) for label in truths])

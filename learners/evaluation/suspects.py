@@ -18,7 +18,6 @@ from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
 from learners.model.bundle import Bundle
 from learners.rule.distance import SAME
-from learners.rule.scores.base import normalise
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -150,9 +149,7 @@ def _nearest(
     evaluation: Evaluation, bundle: Bundle, scored: ScoredItems
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Cosine similarity of each scored item to the nearest training item, and that item's index."""
-    n = len(scored.rows)
-    reference = bundle.rule.distance.reference
-    if reference is None or not n or evaluation.features.shape[1] != reference.shape[1]:
+    n, knn = len(scored.rows), bundle.rule.distance.knn
+    if knn is None or not n or evaluation.features.shape[1] != knn.reference.shape[1]:
         return np.full(n, -1, np.float32), np.zeros(n, np.int64)
-    similar = normalise(evaluation.features[scored.rows]) @ reference.T
-    return similar.max(axis=1), similar.argmax(axis=1)
+    return knn.nearest(evaluation.features_of(scored.rows))

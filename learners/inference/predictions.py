@@ -283,20 +283,30 @@ def merge_probabilities(windows: Sequence[Prediction], rule: AnyRule) -> list[tu
     return sorted(zip(names, merged.tolist(), strict=True), key=lambda pair: -pair[1])
 
 
-def stack_outputs(
-    predictions: Sequence[DetailedPrediction], classes: int = 0
-) -> tuple[Floats, Floats]:
-    """Logits [n, classes] and features [n, width] of predictions, NaN rows where there are none.
+def collect(
+    predicted: Iterable[DetailedPrediction], n: int, classes: int = 0
+) -> tuple[list[Prediction], Floats, Floats]:
+    """``n`` predictions, and their logits [n, classes] and features [n, width]; NaN rows where there are none.
 
     ``classes`` is the number of columns if no prediction has logits.
     """
-    widths = (classes, 0)
-    for prediction in predictions:
-        if prediction.logits is not None and prediction.features is not None:
-            widths = (len(prediction.logits), len(prediction.features))
-            break
-    logits, features = (np.full((len(predictions), width), np.nan, np.float32) for width in widths)
-    for n, prediction in enumerate(predictions):
-        if prediction.logits is not None:
-            logits[n], features[n] = prediction.logits, prediction.features
+    predictions = list[Prediction]()
+    logits, features = (np.full((n, width), np.nan, np.float32) for width in (classes, 0))
+    for one in predicted:
+        if one.logits is not None and one.features is not None:
+            if not features.size:
+                logits, features = (
+                    np.full((n, len(of)), np.nan, np.float32) for of in (one.logits, one.features)
+                )
+            number = len(predictions)
+            logits[number], features[number] = one.logits, one.features
+        predictions.append(one.prediction)
+    return predictions, logits, features
+
+
+def stack_outputs(
+    predictions: Sequence[DetailedPrediction], classes: int = 0
+) -> tuple[Floats, Floats]:
+    """Logits and features of predictions, as `collect` gives them."""
+    _, logits, features = collect(predictions, len(predictions), classes)
     return logits, features

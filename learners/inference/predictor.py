@@ -29,6 +29,7 @@ from learners.cameras.boxes import pieces_for
 from learners.inference.decoding import Decoder, Opened, Piece, Pieces
 from learners.inference.engine import make_engine, pick_device
 from learners.inference.lookup import LookupDecoder, lookup_for
+from learners.inference.passed import Passed
 from learners.inference.predictions import (
     DetailedPrediction,
     Floats,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Items of a run that the rule decides on at once.
+TOGETHER = 512
 #: File of a run that lists the training files whose features its model holds.
 REFERENCE = "reference.csv"
 
@@ -60,6 +63,26 @@ class SimilarFile(NamedTuple):
     part: Part
     label: str
     cosine: float
+
+
+class Output(NamedTuple):
+    """A piece of a file with its logits [classes] and features [width]; both None if it is refused."""
+
+    piece: Piece
+    logits: Floats | None
+    features: Floats | None
+
+
+def joined(batches: Iterable[list[Output]], count: int) -> Iterator[list[Output]]:
+    """Join batches to lists of at least ``count``; the last may be shorter."""
+    together: list[Output] = []
+    for batch in batches:
+        together += batch
+        if len(together) >= count:
+            yield together
+            together = []
+    if together:
+        yield together
 
 
 class Predictor:
@@ -83,6 +106,8 @@ class Predictor:
     pieces : the pieces of a picture to predict, and how they are pooled; default: whole pictures.
     recentre : judge strain where its energy lies, if that is not at the moment that was asked for.
     allow_truncated : predict what is there of recordings and photos that were cut off; otherwise they are bad files.
+    passed : what has passed through the network already, and is opened again but not computed again; what is predicted
+        adds to it.
     """
 
     decoder: Decoder | LookupDecoder
@@ -104,7 +129,9 @@ class Predictor:
         pieces: Pieces | None = None,
         recentre: bool = False,
         allow_truncated: bool = False,
+        passed: Passed | None = None,
     ) -> None:
+        self.passed = passed
         self.device = pick_device(device, engine)
         self._run: Path | None = None
         if isinstance(model, Bundle):
@@ -203,7 +230,9 @@ class Predictor:
         given: Any = paths  # such as a picture in memory, which is refused
         listed = given if isinstance(given, Iterable) else [given]
         files: Iterator[Part] = (as_part(path, at) for path in listed)
-        predicted = map(self._predict_batch, self.decoder.batches(files, bs, workers))
+        outputs = map(self._outputs, self.decoder.batches(files, bs, workers))
+        # The rule is faster for many items; but nobody should wait for the first.
+        predicted = map(self._decided, joined(outputs, 1 if self.passed is None else TOGETHER))
         for (_, file), group in groupby(
             chain.from_iterable(predicted),
             key=lambda piece_and_prediction: piece_and_prediction[0][:2],
@@ -286,25 +315,47 @@ class Predictor:
         logits, features = zip(*outputs, strict=True)
         return np.concatenate(logits), np.concatenate(features)
 
-    def _predict_batch(
-        self, batch: Sequence[tuple[Piece, Opened]]
-    ) -> list[tuple[Piece, DetailedPrediction]]:
-        """Predict each piece of a batch."""
-        good = [(piece, opened) for piece, opened in batch if isinstance(opened, np.ndarray)]
+    def _outputs(self, batch: Sequence[tuple[Piece, Opened]]) -> list[Output]:
+        """The pieces of a batch with their outputs, or with the reason why they have none."""
+        good = [(piece.part, opened) for piece, opened in batch if isinstance(opened, np.ndarray)]
+        of_good = zip(*self._passed(good), strict=True) if good else iter(())
+        return [
+            Output(piece, *next(of_good))
+            if isinstance(opened, np.ndarray)
+            else Output(piece._replace(refused=opened), None, None)
+            for piece, opened in batch
+        ]
+
+    def _passed(self, opened: Sequence[tuple[Part, npt.NDArray[Any]]]) -> tuple[Floats, Floats]:
+        """Logits and features of opened parts, of which only those pass that have not passed before."""
+        if self.passed is None:
+            return self.forward(np.stack([inputs for _, inputs in opened]))
+        if new := [one for one in opened if one[0] not in self.passed]:
+            outputs = self.forward(np.stack([inputs for _, inputs in new]))
+            self.passed.put([part for part, _ in new], *outputs)
+        return self.passed.get([part for part, _ in opened])
+
+    def _decided(self, outputs: Sequence[Output]) -> list[tuple[Piece, DetailedPrediction]]:
+        """The predictions of pieces."""
+        good = [one for one in outputs if one.logits is not None]
         predictions: Iterator[DetailedPrediction] = iter(())
         if good:
-            logits, features = self.forward(np.stack([opened for _, opened in good]))
-            decided = self.decide([piece.part for piece, _ in good], logits, features)
+            pieces, *of_pieces = zip(*good, strict=True)
+            logits, features = map(np.stack, of_pieces)
+            decided = self.decide([piece.part for piece in pieces], logits, features)
             decided = [
                 one._replace(offset=piece.offset)
-                for one, (piece, _) in zip(decided, good, strict=True)
+                for one, piece in zip(decided, pieces, strict=True)
             ]
             predictions = map(DetailedPrediction, decided, logits, features)
         return [
             (piece, next(predictions))
-            if isinstance(opened, np.ndarray)
-            else (piece, DetailedPrediction(refused_prediction(piece.part, opened), None, None))
-            for piece, opened in batch
+            if piece.refused is None
+            else (
+                piece,
+                DetailedPrediction(refused_prediction(piece.part, piece.refused), None, None),
+            )
+            for piece, _, _ in outputs
         ]
 
     def _pool_windows(self, part: Part, windows: list[DetailedPrediction]) -> DetailedPrediction:

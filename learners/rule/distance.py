@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError, counted
 from learners.rule.arrays import Floats, Mask, Outputs, with_margin
-from learners.rule.scores.base import check_features
+from learners.rule.scores.base import Score, check_features
 from learners.rule.scores.combined import conformal_p
 from learners.rule.scores.knn import KNN
-from learners.rule.scores.mahalanobis import Mahalanobis
+from learners.rule.scores.rmds import RMDS
 from learners.rule.thresholds import check_alpha
 
 #: Cosine similarity from which two pictures are the same to the network (up to rounding), and as a distance.
@@ -38,8 +38,8 @@ class Distance:
     alpha : fraction of known items that the distance refuses.
     knn : distance to the nearest training item; None if the distance is off.
     calibration : [n], scores of the calibration items, ascending.
-    score : Mahalanobis distance to the nearest class, which changes least on data from another source. None for
-        multi-label models and training items without labels, where ``knn`` is used instead.
+    score : gives the Mahalanobis distance to the nearest class, which changes least on data from another source. None
+        for multi-label models and training items without labels, where ``knn`` is used instead.
     copy : Euclidean distance (features of length 1; `copy_distance`) within which an item counts as a copy of a
         training item and gets p = 1. With fewer items than features the principal axes fit the training items
         more closely than new files, so a copy could otherwise be refused.
@@ -48,7 +48,7 @@ class Distance:
     alpha: float = 0.0
     knn: KNN | None = None
     calibration: Floats = field(default_factory=lambda: np.empty(0))
-    score: Mahalanobis | None = None
+    score: RMDS | None = None
     copy: float = 0.0
 
     @classmethod
@@ -64,10 +64,10 @@ class Distance:
         knn.fit(reference.features, (), ())
         near = knn.score(features, ()) if count else np.empty(0)
         if reference.labels is not None:
-            score = Mahalanobis()
+            score = RMDS()
             score.fit(reference.features, (), reference.labels)
             copy = copy_distance(near, knn.apart(reference.labels), alpha)
-        away = score.score(features, ()) if score is not None and count else near
+        away = -score.squares(features)[0] if score is not None and count else near
         calibration = np.sort(with_margin(away))
         # Each item is ranked within the calibration items, so the denominator is n and not n + 1.
         passed = np.searchsorted(calibration, away, side="right") / max(count, 1) >= alpha
@@ -92,6 +92,11 @@ class Distance:
         return 0 < self.alpha <= 1 / (len(self.calibration) + 1)
 
     @property
+    def scores(self) -> list[Score]:
+        """The scores that it is measured by."""
+        return [score for score in (self.knn, self.score) if score is not None]
+
+    @property
     def reference(self) -> NDArray[np.float32] | None:
         """Features of the training items, rows of length 1 [m, d]; None if the distance is off."""
         return None if self.knn is None else self.knn.reference
@@ -106,7 +111,7 @@ class Distance:
     def measure(
         self, features: ArrayLike | None, n: int, paths: Sequence[str] | None, trained: bool
     ) -> tuple[NDArray[np.float32] | None, Floats, dict[str, Floats]]:
-        """Checked ``features`` [n, d], p-values [n] in (0, 1] (1 for training items), and the ``knn`` score by name.
+        """Checked ``features`` [n, d], p-values [n] in (0, 1] (1 for training items), and scores [n] by name.
 
         None, NaN and an empty dict if the distance is off.
 
@@ -121,13 +126,13 @@ class Distance:
                 "the model measures distances, but there are logits without features: give both"
             )
         x = check_features(features, n, paths=paths)
-        near = self.knn.score(x, ())
-        return x, np.ones(n) if trained else self.p(x, near), {KNN.name: near}
-
-    def p(self, features: NDArray[np.float32], near: Floats) -> Floats:
-        """`conformal_p` [n] of items; ``near`` [n] are their `KNN` scores."""
-        away = near if self.score is None else self.score.score(features, ())
-        return np.where(near >= -self.copy, 1.0, conformal_p(self.calibration, away))
+        near = away = self.knn.score(x, ())
+        scores = {KNN.name: near}
+        if self.score is not None:
+            of_class, of_all = self.score.squares(x)
+            away, scores[RMDS.name] = -of_class, of_all - of_class
+        p = np.where(near >= -self.copy, 1.0, conformal_p(self.calibration, away))
+        return x, np.ones(n) if trained else p, scores
 
     def refuses(self, p: ArrayLike) -> Mask:
         """Whether items of these p-values [n] are out of distribution, bool [n]; never where they are NaN."""

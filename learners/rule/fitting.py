@@ -99,7 +99,7 @@ def fit_rule(
     if background:
         passed &= z.max(axis=1, initial=0) > 0
 
-    floor = Floor(fit_score(score, distance.knn, reference))
+    floor = Floor(fit_score(score, distance.scores, reference))
     known = floor.score.calibrate(x, z)
     draft = Rule(
         classes=z.shape[1],

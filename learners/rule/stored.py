@@ -21,8 +21,8 @@ from learners.rule.labels import LabelRule
 from learners.rule.rule import KEPT, PROBABILITY, Floor, Rule
 from learners.rule.scores.base import SCORES, check_sorted, restore_score
 from learners.rule.scores.knn import KNN
-from learners.rule.scores.mahalanobis import Mahalanobis
 from learners.rule.scores.msp import MSP
+from learners.rule.scores.rmds import RMDS
 from learners.rule.thresholds import Threshold
 
 Arrays = Mapping[str, ArrayLike]
@@ -122,15 +122,16 @@ def arrays_of(rule: AnyRule) -> dict[str, NDArray[np.generic]]:
     Empty if the distance is off.
     """
     out = dict[str, NDArray[np.generic]]()
-    distance = rule.distance
+    distance, of_distances = rule.distance, rule.distance.arrays()
     if isinstance(rule, Rule):
         score = rule.floor.score
         out = {f"score.{key}": value for key, value in score.arrays().items()}
-        if distance.knn is not None:
-            out.pop(f"score.{score.shared}", None)
-            if len(rule.floor.calibration):
-                out[_CALIBRATION] = rule.floor.calibration
-    return out | distance.arrays()
+        for own, of_distance in score.shared.items():
+            if f"distance.{of_distance}" in of_distances:
+                del out[f"score.{own}"]
+        if distance.knn is not None and len(rule.floor.calibration):
+            out[_CALIBRATION] = rule.floor.calibration
+    return out | of_distances
 
 
 def read_rule(settings: Mapping[str, Any], arrays: Arrays | None = None) -> AnyRule:
@@ -165,7 +166,7 @@ def read_rule(settings: Mapping[str, Any], arrays: Arrays | None = None) -> AnyR
             )
         notes.append(f"The score {floor.score.name} needs reference features; the model uses msp")
         floor = replace(floor, score=MSP())
-    restore_score(floor.score, distance.reference, arrays)
+    restore_score(floor.score, arrays)
     calibration = check_sorted(arrays.get(_CALIBRATION, ()), _CALIBRATION)
     return Rule(
         classes=read.classes,
@@ -215,7 +216,7 @@ def _read_distance(read: DistanceJson, arrays: Arrays) -> tuple[Distance, list[s
     values = {
         k.removeprefix("distance."): v for k, v in arrays.items() if k.startswith("distance.")
     }
-    score = Mahalanobis() if "whiten" in values else None
+    score = RMDS() if "sphere" in values else None
     calibration = "calibration" if score is None else "of_class"
     knn = KNN()
     try:

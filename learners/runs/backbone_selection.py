@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -107,13 +108,44 @@ def select_backbone(
     if selection is None or backbone not in (selection.requested, selection.chosen):
         if not settings.network.candidates:
             return None
-        selection = choose(table, settings, device)
+        selection = compare(table, settings, device)
         write_beside(record, f"{json.dumps(jsonable(asdict(selection)), indent=1)}\n".encode())
     return selection
 
 
-def choose(table: Items, settings: Settings, device: str) -> BackboneSelection:
-    """Rank the candidates, log their results, and choose the one with the lowest NLL."""
+class Features(NamedTuple):
+    """What a backbone makes of items.
+
+    Attributes
+    ----------
+    x : [pictures, width].
+    items : for each picture the number of its row.
+    rows : the items.
+    ms : milliseconds of a forward pass per item.
+    """
+
+    x: NDArray[np.float32]
+    items: NDArray[np.int64]
+    rows: pd.DataFrame
+    ms: float
+
+
+def choose(requested: str, files: int, candidates: Sequence[Candidate]) -> BackboneSelection:
+    """The candidate with the lowest NLL, and all of them in this order; those that cannot be used come last.
+
+    ``requested`` : value of ``--backbone``. ``files`` : number of training items of the probes.
+    """
+    ranked = sorted(candidates, key=lambda candidate: (bool(candidate.why), candidate.nll))
+    if ranked[0].why:
+        raise SecondhandError(
+            f"--backbone {requested}: no candidate can be used. "
+            + "; ".join(f"{candidate.backbone}: {candidate.why}" for candidate in ranked)
+        )
+    return BackboneSelection(requested, ranked[0].backbone, files, ranked)
+
+
+def compare(table: Items, settings: Settings, device: str) -> BackboneSelection:
+    """Fit a probe to the features of each candidate, and `choose` by the results, which are logged."""
     rows = _sample(_training_items(table), settings.train.seed)
     log.debug(
         "comparing %d backbones by a linear probe on %d training items (%d-fold cross-validation)",
@@ -129,7 +161,8 @@ def choose(table: Items, settings: Settings, device: str) -> BackboneSelection:
                 explain_errors(),
                 torch.random.fork_rng(),
             ):
-                candidate = _evaluate_candidate(name, rows, table, settings, device)
+                features = _features(name, rows, table, settings, device)
+                candidate = _probed(name, features, table.classes, settings)
         except SecondhandError as error:
             candidate = Candidate(name, why=str(error))
             # Not every platform has the package of the second default.
@@ -139,16 +172,10 @@ def choose(table: Items, settings: Settings, device: str) -> BackboneSelection:
         else:
             log.debug("%s: NLL %.3f (%.0f s)", shown(name), candidate.nll, time.monotonic() - start)
         candidates.append(candidate)
-    candidates.sort(key=lambda candidate: (bool(candidate.why), candidate.nll))
-    usable = [candidate for candidate in candidates if not candidate.why]
-    if not usable:
-        raise SecondhandError(
-            f"--backbone {settings.network.backbone}: no candidate can be used. "
-            + "; ".join(f"{candidate.backbone}: {candidate.why}" for candidate in candidates)
-        )
-    for line in as_table(usable).drop(columns="left out").to_string(index=False).splitlines():
+    selection = choose(settings.network.backbone, len(rows), candidates)
+    for line in as_table(selection.candidates).to_string(index=False).splitlines():
         log.debug("%s", line)
-    return BackboneSelection(settings.network.backbone, usable[0].backbone, len(rows), candidates)
+    return selection
 
 
 def as_table(candidates: Sequence[Candidate]) -> pd.DataFrame:
@@ -223,10 +250,10 @@ def _pictures(
     return [Part(str(picture)) for picture in pictures], windows["item"].to_numpy()
 
 
-def _evaluate_candidate(
+def _features(
     name: str, rows: pd.DataFrame, table: Items, settings: Settings, device: str
-) -> Candidate:
-    """Cross-validate a linear probe on a backbone, and time the backbone.
+) -> Features:
+    """Features of a backbone, which is timed.
 
     Raises
     ------
@@ -247,31 +274,29 @@ def _evaluate_candidate(
     finally:
         predictor.close()
     numbers, items = np.unique(items[good], return_inverse=True)
-    rows = rows.iloc[numbers]
-    nll, right = _cross_validated(features[good], items, rows, table.classes, settings)
-    accuracy, low, high = fraction(right, split_units(rows).to_numpy())
-    return Candidate(name, accuracy, low, high, float(nll.mean()), ms * len(items) / len(rows))
+    ms *= len(items) / len(numbers)
+    return Features(features[good], items, rows.iloc[numbers], ms)
+
+
+def _probed(name: str, features: Features, classes: Sequence[str], settings: Settings) -> Candidate:
+    """The result of a backbone: of a linear probe, cross-validated on its features."""
+    nll, right = _cross_validated(features, classes, settings)
+    accuracy, low, high = fraction(right, split_units(features.rows).to_numpy())
+    return Candidate(name, accuracy, low, high, float(nll.mean()), features.ms)
 
 
 def _cross_validated(
-    features: NDArray[np.float32],
-    items: NDArray[np.int64],
-    rows: pd.DataFrame,
-    classes: Sequence[str],
-    settings: Settings,
+    features: Features, classes: Sequence[str], settings: Settings
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Cross-validated NLL (nats) of each item, and whether its class was predicted; groups stay together.
+    """Cross-validated NLL (nats) of each item, and whether its class was predicted.
 
-    Parameters
-    ----------
-    features : [pictures, width].
-    items : for each picture the number of its row; the log-probabilities of an item's pictures are averaged.
+    Groups stay together. The log-probabilities of an item's pictures are averaged.
     """
-    train = settings.train
+    train, items, rows = settings.train, features.items, features.rows
     targets = torch.tensor(pd.Categorical(rows["label"], list(classes)).codes.astype(np.int64))
     groups = split_units(rows).to_numpy()
     folds = stratified_folds(rows["label"].to_numpy(), groups, FOLDS, seed=train.seed)
-    x, owner = torch.from_numpy(features), torch.from_numpy(items)
+    x, owner = torch.from_numpy(features.x), torch.from_numpy(items)
     scores = torch.zeros(len(rows), len(classes), dtype=torch.float64)
     for fold in np.unique(folds):
         in_fold = torch.from_numpy(folds == fold)[owner]

@@ -149,7 +149,7 @@ def empty_folder(folder: Path) -> None:
 
 def _remove_partial_files(folder: Path) -> None:
     """Remove incomplete files of a killed process; safetensors writes those called .tmp…"""
-    for pattern in (".*.part", ".tmp??????", ".model-*", ".features-*", "models/tmp*"):
+    for pattern in (".*.part", ".tmp??????", ".model-*", "models/tmp*"):
         for path in folder.rglob(pattern):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)

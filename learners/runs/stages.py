@@ -7,16 +7,17 @@ import os
 from dataclasses import replace
 from functools import partial
 
+import pandas as pd
 from torch import nn
 
 from datasets.core import progress
 from datasets.core.errors import Rejected
-from datasets.core.part import PART_COLUMNS
+from datasets.core.part import PART_COLUMNS, parts_of
 from datasets.items.labels import UNKNOWN, parse_names
 from datasets.items.rehearsal import earlier_items, is_rehearsed
 from datasets.items.table import read_items
 from learners import distributed
-from learners.backbones.building import drop_background_row
+from learners.backbones.building import drop_background_row, first_member
 from learners.backbones.spec import NetworkSpec
 from learners.cli.result import Result, find_confusions
 from learners.evaluation.before_after import compare, maybe_of_new_class
@@ -28,8 +29,10 @@ from learners.evaluation.held_out import (
 )
 from learners.events.held_out import with_events
 from learners.inference.exporting import write_network
+from learners.inference.passed import Passed
 from learners.inference.predictor import REFERENCE, Predictor
 from learners.model.bundle import Bundle, add_onnx, save_bundle
+from learners.model.tta import PLAIN
 from learners.report.report import write_report
 from learners.rule.base import AnyRule
 from learners.runs.backbone_selection import as_table
@@ -37,8 +40,10 @@ from learners.runs.folder import provenance, write_csv
 from learners.runs.run import Prepared, Run
 from learners.runs.warm_start import lineage
 from learners.training.describe import kept_in_words
+from learners.training.features import outputs_by_part
 from learners.training.keep import Kept
 from learners.training.members import train_members
+from learners.training.probe import ByPart
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +76,30 @@ def train(run: Prepared) -> Run:
         notes |= lineage(run.settings.data, run.origin, run.folder)
     if run.selection is not None:
         notes["backbone"] = run.selection.summary
-    bundle = run.model(trained.network, trained.spec, notes)
-    predictor = Predictor(
-        bundle, device=run.settings.speed.device, decoded=run.decoded, lookup=table.lookup
-    )
+    predictor = _predictor(run, run.model(trained.network, trained.spec, notes), trained.features)
     return Run(**vars(run), predictor=predictor, interrupted=trained.interrupted)
 
 
-def _write_model_so_far(run: Prepared, network: nn.Sequential, kept: Kept) -> None:
+def _predictor(run: Prepared, bundle: Bundle, features: ByPart) -> Predictor:
+    """The predictor of a run, whose files pass through the network once, and those with ``features`` not at all."""
+    passed, items = Passed(run.folder), run.items
+    if features and run.tta_views == (PLAIN,):
+        valid = items.rows.loc[items.rows["split"].eq("valid")]
+        shown = parts_of(pd.concat([reference_rows(items.rows, run.settings.train.seed), valid]))
+        for outputs in outputs_by_part(first_member(bundle.network), features, shown):
+            passed.put(*outputs)
+    return Predictor(
+        bundle,
+        device=run.settings.speed.device,
+        decoded=run.decoded,
+        lookup=items.table.lookup,
+        passed=passed,
+    )
+
+
+def _write_model_so_far(
+    run: Prepared, network: nn.Sequential, kept: Kept, features: ByPart
+) -> None:
     """Write ``model/`` with this network, calibrated. It is usable while the training continues."""
     items = run.items
     if items.labels != items.table.classes:
@@ -86,7 +107,7 @@ def _write_model_so_far(run: Prepared, network: nn.Sequential, kept: Kept) -> No
     spec = replace(run.spec, n_classes=len(items.table.classes))
     notes = provenance(items.table, run.command, run.began) | {"kept": kept_in_words(kept)}
     bundle = run.model(network, spec, notes)
-    predictor = Predictor(bundle, device=run.settings.speed.device, decoded=run.decoded)
+    predictor = _predictor(run, bundle, features)
     rule = _fitted_rule(run, predictor)
     predictor.close()
     save_bundle(replace(bundle, rule=rule), run.folder / "model")

@@ -7,7 +7,6 @@ takes those of a few augmented versions of each, in an ordinary fastai loop (`he
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,13 +21,23 @@ from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.learner import Learner
 from fastai.torch_core import defaults, set_seed
+from fastcore.basics import chunked
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.loaders.seeded import Repeatable
-from learners.backbones.building import Unit, batch_norms, parameter_groups
+from learners.backbones.building import (
+    Unit,
+    batch_norms,
+    outputs_of_features,
+    parameter_groups,
+)
+from learners.files.rows import StoredRows
 from learners.training.callbacks import Compile, undisturbed_randomness
+from learners.training.probe import BLOCK, ByPart
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +50,12 @@ class Outputs(NamedTuple):
 
     Attributes
     ----------
-    x : float32 [n, width], such as features; a tensor, or rows that are read when they are asked for.
+    x : float32 [n, width], such as features; a tensor, or rows that are read as they are asked for.
     y : their targets, [n] or [n, classes].
     numbers : item number of each row. There are more than rows if an item could not be read.
     """
 
-    x: Tensor | StoredRows
+    x: Tensor | Features
     y: Tensor
     numbers: Sequence[int]
 
@@ -63,7 +72,7 @@ def outputs(
     network: nn.Module,
     loader: DataLoader,
     title: str = "Computing features",
-    file: Path | None = None,
+    folder: Path | None = None,
     precision: AbstractContextManager[Any] | None = None,
     before_batch: Callable[[int], None] = lambda items: None,
 ) -> Outputs:
@@ -72,7 +81,7 @@ def outputs(
     Parameters
     ----------
     title : name of the work on the terminal.
-    file : where the outputs are stored; default: in memory.
+    folder : of the file in which the outputs are stored; default: in memory.
     precision : autocast context; default: float32.
     before_batch : called with the number of items of each batch.
 
@@ -83,17 +92,18 @@ def outputs(
     loader.seed = torch.initial_seed()
     rows: list[Tensor] = []
     targets: list[Tensor] = []
-    stored = None if file is None else StoredRows(file)
+    stored = None if folder is None else Features(folder)
     with progress.step(title, loader.n) as advance:
         for batch in loader:
             inputs, y = (part.as_subclass(Tensor) for part in batch)
             before_batch(len(inputs))
             with precision or nullcontext():
                 x = network(inputs)
+            x = x.float().cpu()
             if stored is None:
-                rows.append(x.float().cpu())
+                rows.append(x)
             else:
-                stored.append(x)
+                stored.append(x.numpy())
             targets.append(y.cpu())
             advance(sum(map(len, targets)))
     if not targets:
@@ -103,31 +113,43 @@ def outputs(
     return Outputs(torch.cat(rows) if stored is None else stored, torch.cat(targets), loader.order)
 
 
-class StoredRows:
-    """Rows float32 [n, width] in a file. Those that are read take memory, and not for longer than they are used."""
-
-    def __init__(self, file: Path) -> None:
-        self.file, self.shape = file, (0, 0)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def append(self, rows: Tensor) -> None:
-        with open(self.file, "ab") as file:
-            file.write(rows.float().cpu().numpy().tobytes())
-        self.shape = (len(self) + len(rows), rows.shape[1])
+class Features(StoredRows):
+    """Stored rows as tensors."""
 
     def __getitem__(self, numbers: Tensor) -> Tensor:
-        # Mapped anew each time: pages of a map that stays open count as memory of the process.
-        rows = np.memmap(self.file, np.float32, "r", shape=self.shape)
-        return torch.from_numpy(rows[numbers.numpy()])
+        return torch.from_numpy(self.read(numbers.numpy()))
 
 
-@contextmanager
+def by_part(learn: Learner, train: Outputs, valid: Outputs) -> ByPart:
+    """The features of `frozen_features` that are those of prediction: not those of training in another precision."""
+    found: ByPart = []
+    same = isinstance(autocast(learn), nullcontext)
+    for dataset, of in [(learn.dls.valid_ds, valid), *[(learn.dls.train_ds, train)] * same]:
+        if len(of.numbers) == len(
+            of.y
+        ):  # else a file has disappeared, and the numbers do not match
+            rows = {dataset.items[number].part: row for row, number in enumerate(of.numbers)}
+            found.append((of.x, rows))
+    return found
+
+
+@torch.no_grad()
+def outputs_by_part(
+    network: nn.Sequential, features: ByPart, parts: Sequence[Part]
+) -> Iterator[tuple[list[Part], NDArray[np.float32], NDArray[np.float32]]]:
+    """Those of the parts that have features, and the logits and features of a prediction, a block at a time."""
+    device = next(network.parameters()).device
+    for x, rows in features:
+        for block in chunked((part for part in parts if part in rows), BLOCK):
+            of_block = x[torch.tensor([rows[part] for part in block])].to(device)
+            logits, pooled = outputs_of_features(network, of_block)
+            yield block, logits.cpu().numpy(), pooled.cpu().numpy()
+
+
 def frozen_features(
     learn: Learner, versions: int = 0, *, adapt: bool = False
-) -> Iterator[tuple[list[Outputs], Outputs]]:
-    """Features of the training files and of the validation files of a learner; their files last as long as the block.
+) -> tuple[list[Outputs], Outputs]:
+    """Features of the training files and of the validation files of a learner.
 
     The augmentation is seeded with torch's initial seed, so a resumed run gets the same features; other random
     generators are unchanged.
@@ -149,26 +171,29 @@ def frozen_features(
     learn.model.to(device=learn.dls.device, memory_format=layout).eval()
     body, _ = split_network(learn.model)
     as_validated = nullcontext() if versions else train.dataset.set_split_idx(1)
-    with tempfile.TemporaryDirectory(dir=learn.path, prefix=".features-") as folder:
-        with undisturbed_randomness(learn.dls):
-            of_training = []
-            with as_validated, _adapting_norms(learn.model[0], adapt) as count:
-                for version in range(versions or 1):
-                    set_seed((seed + 7919 * version) % 2**32)
-                    # Shuffled, so that the batches of BatchNorm mix the classes.
-                    # A single item gives BatchNorm no statistics.
-                    loader = train.new(shuffle=True, drop_last=False, bs=max(train.bs, 2))
-                    file, precision = Path(folder, str(version)), _autocast(learn)
-                    of_training.append(
-                        outputs(body, loader, file=file, precision=precision, before_batch=count)
+    with undisturbed_randomness(learn.dls):
+        of_training = []
+        with as_validated, _adapting_norms(learn.model[0], adapt) as count:
+            for version in range(versions or 1):
+                set_seed((seed + 7919 * version) % 2**32)
+                # Shuffled, so that the batches of BatchNorm mix the classes.
+                # A single item gives BatchNorm no statistics.
+                loader = train.new(shuffle=True, drop_last=False, bs=max(train.bs, 2))
+                of_training.append(
+                    outputs(
+                        body,
+                        loader,
+                        folder=learn.path,
+                        precision=autocast(learn),
+                        before_batch=count,
                     )
-            loader = valid.new(shuffle=False, drop_last=False)
-            of_validation = outputs(body, loader, file=Path(folder, "valid"))
-        log.debug(
-            "Features of %d files, %d times: %.1f s",
-            len(learn.dls.train_ds), len(of_training), time.monotonic() - start,
-        )  # fmt: skip
-        yield of_training, of_validation
+                )
+        of_validation = outputs(body, valid.new(shuffle=False, drop_last=False), folder=learn.path)
+    log.debug(
+        "Features of %d files, %d times: %.1f s",
+        len(learn.dls.train_ds), len(of_training), time.monotonic() - start,
+    )  # fmt: skip
+    return of_training, of_validation
 
 
 class OnFeatures(nn.Sequential):
@@ -218,36 +243,36 @@ def head_learner(learn: Learner, versions: int, *, adapt: bool) -> Iterator[Lear
     ----------
     learn, versions, adapt : as in `frozen_features`.
     """
-    with frozen_features(learn, versions, adapt=adapt) as (train, valid):
-        device, bs = learn.dls.device, learn.dls.train.bs
-        # As with the loaders of files, a training set smaller than a batch is one batch.
-        bs = max(1, min(bs, *(len(version.y) for version in train)))
-        options = {"shuffle": True, "drop_last": True, "device": device}
-        with undisturbed_randomness():
-            set_seed(torch.initial_seed() % 2**32)  # of the order, as of the features
-            loaders = DataLoaders(
-                FeatureLoader(train, lambda: head.epoch, bs=bs, **options),
-                FeatureLoader([valid], bs=8 * learn.dls.valid.bs, device=device),
-                path=learn.dls.path,
-                device=device,
-            )
-        own = [cb for cb in learn.cbs if type(cb) not in defaults.callbacks]
-        with learn.removed_cbs(own):
-            head = Learner(
-                loaders,
-                OnFeatures(*learn.model),
-                loss_func=learn.loss_func,
-                opt_func=learn.opt_func,
-                metrics=learn.metrics,
-                wd=learn.wd,
-                splitter=parameter_groups,
-                train_bn=False,  # the body does not run, so nothing in it is trained
-                cbs=[cb for cb in own if not isinstance(cb, Compile)],
-                path=learn.path,
-            )
-            head.freeze()
-            with head.no_bar(), head.no_logging():
-                yield head
+    train, valid = frozen_features(learn, versions, adapt=adapt)
+    device, bs = learn.dls.device, learn.dls.train.bs
+    # As with the loaders of files, a training set smaller than a batch is one batch.
+    bs = max(1, min(bs, *(len(version.y) for version in train)))
+    options = {"shuffle": True, "drop_last": True, "device": device}
+    with undisturbed_randomness():
+        set_seed(torch.initial_seed() % 2**32)  # of the order, as of the features
+        loaders = DataLoaders(
+            FeatureLoader(train, lambda: head.epoch, bs=bs, **options),
+            FeatureLoader([valid], bs=8 * learn.dls.valid.bs, device=device),
+            path=learn.dls.path,
+            device=device,
+        )
+    own = [cb for cb in learn.cbs if type(cb) not in defaults.callbacks]
+    with learn.removed_cbs(own):
+        head = Learner(
+            loaders,
+            OnFeatures(*learn.model),
+            loss_func=learn.loss_func,
+            opt_func=learn.opt_func,
+            metrics=learn.metrics,
+            wd=learn.wd,
+            splitter=parameter_groups,
+            train_bn=False,  # the body does not run, so nothing in it is trained
+            cbs=[cb for cb in own if not isinstance(cb, Compile)],
+            path=learn.path,
+        )
+        head.freeze()
+        with head.no_bar(), head.no_logging():
+            yield head
 
 
 @contextmanager
@@ -279,7 +304,7 @@ def _adapting_norms(body: nn.Module, adapt: bool) -> Iterator[Callable[[int], No
             norm.eval()
 
 
-def _autocast(learn: Learner) -> Any:
+def autocast(learn: Learner) -> Any:
     """Autocast context of the learner's training precision."""
     if hasattr(learn, "cpu_autocast"):
         return torch.autocast("cpu", torch.bfloat16)

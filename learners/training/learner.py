@@ -36,7 +36,7 @@ from torch import nn
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing
 from learners import distributed
-from learners.backbones.building import parameter_groups
+from learners.backbones.building import is_convolutional, parameter_groups
 from learners.cli.settings import TrainSettings
 from learners.machine import disable_telemetry
 from learners.training.callbacks import (
@@ -48,7 +48,7 @@ from learners.training.callbacks import (
     undisturbed_randomness,
 )
 from learners.training.checkpoints import Position
-from learners.training.features import frozen_features, head_learner, outputs
+from learners.training.features import by_part, frozen_features, head_learner, outputs
 from learners.training.keep import Keep, blend, choose, shares
 from learners.training.objectives import Objective, class_objective
 from learners.training.probe import last_layer
@@ -101,7 +101,7 @@ def make_learner(
         ],
         "path": dls.path,
     }
-    if _is_convolutional(network):
+    if is_convolutional(network):
         learn = _through_vision_learner(dls, network, preprocessing, pretrained, options)
     else:
         learn = Learner(dls, network, splitter=parameter_groups, **options)
@@ -180,7 +180,8 @@ def fit_head(
     """
     start, layer = time.monotonic(), last_layer(learn.model)
     assert layer is not None
-    with undisturbed_randomness(learn.dls), frozen_features(learn) as ((train,), valid):
+    with undisturbed_randomness(learn.dls):
+        (train,), valid = frozen_features(learn)
         if groups is not None:  # unless a file has disappeared, so that the numbers do not match
             groups = groups[train.numbers] if len(train.numbers) == len(train.y) else None
         fitted = objective.probe(
@@ -206,6 +207,7 @@ def fit_head(
             figures = {"train_loss": loss, **objective.figures(reached, valid.y)}
             seconds = time.monotonic() - start
             items = len(learn.dls.valid_ds)
+            records.frozen = by_part(learn, train, valid)
             records.add(Epoch("frozen", 1, 1, figures, items, 0.0, seconds), learn.model)
 
 
@@ -324,13 +326,6 @@ def tracking_callbacks(name: str, folder: Path) -> list[Callback]:
             f"--track {name} needs the package {name} ({error}). Install it: pip install {name}"
         ) from None
     return [WandbCallback(log_preds=False, log_model=False)]
-
-
-def _is_convolutional(network: nn.Sequential) -> bool:
-    """Whether the head starts with pooling, so that the body outputs a feature map."""
-    head = network[1]
-    assert isinstance(head, nn.Sequential)
-    return isinstance(head[0], nn.AdaptiveAvgPool2d)
 
 
 def _through_vision_learner(

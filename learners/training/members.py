@@ -60,6 +60,7 @@ from learners.training.checkpoints import Checkpoints
 from learners.training.describe import kept_in_words
 from learners.training.keep import Keep, Kept
 from learners.training.learner import fine_tune, make_learner, tracking_callbacks
+from learners.training.probe import ByPart
 from learners.training.records import History, Improvements, Records
 from learners.training.speed import describe_speed, workers_for
 
@@ -78,12 +79,14 @@ class Trained(NamedTuple):
     network : the network, or an ensemble of several, in eval mode with the kept weights.
     kept : which weights of each network these are.
     interrupted : Ctrl-C ended the training.
+    features : features of the body, as far as they are known; of several networks none.
     """
 
     network: Network
     spec: NetworkSpec
     kept: list[Kept]
     interrupted: bool
+    features: ByPart
 
 
 def train_members(
@@ -95,7 +98,7 @@ def train_members(
     built: Built,
     decoded: DecodedPictures,
     origin: Bundle | None = None,
-    on_improvement: Callable[[nn.Sequential, Kept], None] | None = None,
+    on_improvement: Callable[[nn.Sequential, Kept, ByPart], None] | None = None,
 ) -> Trained:
     """Train ``train.seeds`` networks on the same split, each with its own seed.
 
@@ -109,8 +112,8 @@ def train_members(
     built : the first network, from `build_network`.
     decoded : from `decoded_pictures`.
     origin : as in `build_network`.
-    on_improvement : called during the training with a copy of the first network and which weights these are, see
-        `Improvements`; not where several processes train.
+    on_improvement : called during the training with a copy of the first network, see `Improvements`; not where several
+        processes train.
 
     Raises
     ------
@@ -214,7 +217,8 @@ def train_members(
     if len(members) > 1:
         trained = Ensemble(members, multi_label=spec.multi_label).eval()
     spec = replace(spec, members=len(members), n_classes=len(items.table.classes))
-    return Trained(trained, spec, kept, interrupted)
+    features = records.features if train.seeds == 1 else []
+    return Trained(trained, spec, kept, interrupted, features)
 
 
 def _log_network(

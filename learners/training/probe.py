@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
 from datasets.core import progress
+from datasets.core.part import Part
 from datasets.items.splits import stratified_folds
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,8 @@ class RowsOfFeatures(Protocol):
     def __getitem__(self, numbers: Tensor) -> Tensor: ...
 
 
+#: Features, and the row of each part of a file that they are of.
+ByPart = list[tuple[RowsOfFeatures, dict[Part, int]]]
 #: Summed loss of logits, float64 [n, classes], of the rows with these numbers.
 RowLoss = Callable[[Tensor, Tensor], Tensor]
 

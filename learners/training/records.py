@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from datasets.core.files import write_beside
 from learners import distributed
 from learners.training.checkpoints import Checkpoints, Position
 from learners.training.keep import Keep, Kept
+from learners.training.probe import ByPart
 
 log = logging.getLogger(__name__)
 
@@ -89,35 +90,43 @@ class Improvements:
     Parameters
     ----------
     last_phase : the phase after which the training ends.
-    write : called with the network in eval mode, and what is kept.
+    write : called with the network in eval mode, what is kept, and the features of its body, as far as they are known.
     share : largest fraction of the training time to spend on writing, in (0, 1].
     """
 
     def __init__(
-        self, last_phase: str, write: Callable[[nn.Sequential, Kept], object], *, share: float = 0.1
+        self,
+        last_phase: str,
+        write: Callable[[nn.Sequential, Kept, ByPart], object],
+        *,
+        share: float = 0.1,
     ) -> None:
         self.last_phase, self.write, self.share = last_phase, write, share
         self.next_time = -math.inf
 
-    def add(self, epoch: Epoch, network: nn.Sequential, kept: Kept) -> None:
+    def add(self, epoch: Epoch, network: nn.Sequential, kept: Kept, features: ByPart) -> None:
         start = time.monotonic()
         over = epoch.phase == self.last_phase and epoch.number == epoch.of
         if over or start < self.next_time:
             return
         # A plain Sequential, because the network may take features while the head is trained.
-        self.write(nn.Sequential(*deepcopy(network)).eval(), kept)
+        self.write(nn.Sequential(*deepcopy(network)).eval(), kept, features)
         end = time.monotonic()
         self.next_time = end + (end - start) / self.share
 
 
 @dataclass
 class Records:
-    """The records of a training. Only the first of several processes writes them."""
+    """The records of a training. Only the first of several processes writes them.
+
+    ``frozen`` : the features of the frozen body on which a head was fitted.
+    """
 
     history: History
     keep: Keep
     checkpoints: Checkpoints
     improvements: Improvements | None = None
+    frozen: ByPart = field(default_factory=list)
 
     def add(self, epoch: Epoch, network: nn.Sequential, learn: Learner | None = None) -> None:
         """Record an epoch, in an order in which a kill costs no epoch.
@@ -140,7 +149,13 @@ class Records:
         model = network if learn is None else learn.model
         self.checkpoints.save(position, model, self.history.text, None if over else learn)
         if kept and self.improvements is not None and self.keep.kept is not None:
-            self.improvements.add(epoch, network, self.keep.kept)
+            self.improvements.add(epoch, network, self.keep.kept, self.features)
+
+    @property
+    def features(self) -> ByPart:
+        """The features of the body of the weights that are kept, as far as they are known."""
+        kept = self.keep.kept
+        return self.frozen if kept is not None and kept.phase == "frozen" else []
 
     def resume(self, network: nn.Module) -> bool:
         """Resume from the newest intact checkpoint; return False if there is none.

@@ -88,8 +88,8 @@ def start_run(words: list[str], **options: Any) -> subprocess.Popen[str] | Progr
 
 #: Those that take over four seconds of a core. `make bench` runs them all at these sizes.
 LONG = {
-    "bench_app", "bench_epoch", "bench_events", "bench_few", "bench_kills", "bench_many_files", "bench_render",
-    "bench_spans", "bench_speakers", "bench_time_to_accuracy", "check_real_data",
+    "bench_app", "bench_epoch", "bench_events", "bench_few", "bench_fuzz", "bench_kills", "bench_many_files", "bench_render",
+    "bench_spans", "bench_speakers", "bench_time_to_accuracy", "bench_unknown", "check_real_data",
 }  # fmt: skip
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from learners.backbones.building import NetworkSpec, build
+from learners.inference.exporting import write_network
 from learners.model.bundle import Bundle
 from learners.model.tta import TTAView
 from tests.learners.rules import plain_rule
@@ -49,6 +53,17 @@ def plain_bundle() -> Bundle:
     """Return a model that takes pictures of its own size."""
     model = bundle()
     return replace(model, preprocessing=replace(model.preprocessing, crop=1.0, resize="squash"))
+
+
+@pytest.fixture(scope="session")
+def plain_network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ONNX file of the network of `plain_bundle`, which the processes of the tests share."""
+    folder = tmp_path_factory.getbasetemp()
+    file = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "plain.onnx"
+    if not file.exists():
+        write_network(plain_bundle(), beside := file.with_name(f"{os.getpid()}.onnx"))
+        os.replace(beside, file)
+    return file
 
 
 def noise(n: int, seed: int = 0) -> np.ndarray:

@@ -63,14 +63,16 @@ def written(small: Bundle, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     root = tmp_path_factory.mktemp("files")
     folder = save_bundle(small, root / "run" / "model")
     with redirect_stdout(io.StringIO()) as output:
-        assert export([str(folder)]) == 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(learners.inference.exporting, "export_onnx", lambda _, file: file.touch())
+            assert export([str(folder)]) == 0
         assert export([str(folder), "--out", str(root / "new" / "v1.2.onnx")]) == 0
     return root, output.getvalue()
 
 
 @pytest.fixture(scope="module")
 def onnx_file(written: tuple[Path, str]) -> Path:
-    return written[0] / "run" / "model.onnx"
+    return written[0] / "new" / "v1.2.onnx"
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -118,14 +120,11 @@ runpy.run_path("alone.py", run_name="__main__")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("background", [False, True])
-def test_the_documented_lines_answer_as_the_predictor_does(
-    background: bool, small: Bundle, tmp_path: Path
-) -> None:
-    """They run as printed and need only ONNX Runtime, NumPy and Pillow."""
+def test_the_documented_lines_answer_as_the_predictor_does(small: Bundle, tmp_path: Path) -> None:
+    """They run as printed and need only ONNX Runtime, NumPy and Pillow, also beside a background."""
     (lines,) = re.findall(r"^```\n(import json\nimport os\n.*?)^```", SHARING, re.S | re.M)
     fitted = plain_rule(len(CLASSES), temperature=0.1, threshold=0.6)
-    calibrator = replace(fitted.calibrator, background=background)
+    calibrator = replace(fitted.calibrator, background=True)
     model = replace(small, rule=replace(fitted, calibrator=calibrator))
     (tmp_path / "runs/photos").mkdir(parents=True)
     export_onnx(model, tmp_path / "runs/photos/model.onnx")

@@ -15,6 +15,8 @@ from learners.rule.arrays import Floats, Outputs
 Floats32 = NDArray[np.float32]
 #: Variances below this fraction of the largest are rounding errors.
 LEAST = 1e-6
+#: Number of items that are scored at once: 512 x 5000 similarities take 10 MB.
+BLOCK = 512
 
 
 class Score:
@@ -25,14 +27,14 @@ class Score:
     name : the word behind ``--score``.
     help : what it is, in a few words for ``--help``.
     needs_features : whether it needs features and training items; without, features may be None and nothing is fitted.
-    shared : name of its array that equals the reference of the distance, and is stored only there; "" if none does.
+    shared : names of its arrays that equal one of the distance, which alone is stored, and the name of that one.
     parts : scores that a combined score consists of, by name.
     """
 
     name: ClassVar[str]
     help: ClassVar[str]
     needs_features: ClassVar[bool] = True
-    shared: ClassVar[str] = ""
+    shared: ClassVar[Mapping[str, str]] = {}
     parts: Mapping[str, Score] = {}
 
     def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
@@ -67,14 +69,15 @@ class Score:
 SCORES: Registry[type[Score]] = Registry("learners.rule.scores")
 
 
-def fit_score(kind: type[Score], nearest: Score | None, train: Outputs | None) -> Score:
-    """A score fitted to training items; that of the distance, ``nearest``, serves if it is of this kind."""
-    if isinstance(nearest, kind):
-        return nearest
+def fit_score(kind: type[Score], fitted: Sequence[Score], train: Outputs | None) -> Score:
+    """A score fitted to training items; one of the distance, which are ``fitted``, serves if it is of this kind."""
+    for one in fitted:
+        if isinstance(one, kind):
+            return one
     score = kind()
     if score.parts:
         score.parts = {
-            name: fit_score(type(part), nearest, train) for name, part in score.parts.items()
+            name: fit_score(type(part), fitted, train) for name, part in score.parts.items()
         }
     elif score.needs_features:
         if train is None or train.labels is None:
@@ -86,13 +89,12 @@ def fit_score(kind: type[Score], nearest: Score | None, train: Outputs | None) -
     return score
 
 
-def restore_score(
-    score: Score, reference: Floats32 | None, arrays: Mapping[str, ArrayLike]
-) -> None:
-    """Restore the score of a saved model; ``reference`` is that of the distance."""
+def restore_score(score: Score, arrays: Mapping[str, ArrayLike]) -> None:
+    """Restore the score of a saved model."""
     values = {k.removeprefix("score."): v for k, v in arrays.items() if k.startswith("score.")}
-    if reference is not None and score.shared:
-        values[score.shared] = reference
+    for own, of_distance in score.shared.items():
+        if f"distance.{of_distance}" in arrays:
+            values[own] = arrays[f"distance.{of_distance}"]
     try:
         score.restore(values)
     except KeyError as error:

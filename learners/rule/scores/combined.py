@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +32,10 @@ class Combined(Score):
     item, rmds those that differ from every class in the directions that separate classes.
     """
 
-    name, help, shared = "combined", "probability and distances", "knn.reference"
+    name, help = "combined", "probability and distances"
+    shared: ClassVar = {
+        f"{of.name}.{own}": its for of in (KNN, RMDS) for own, its in of.shared.items()
+    }
 
     def __init__(self) -> None:
         self.parts: dict[str, Score] = {"msp": MSP(), "knn": KNN(), "rmds": RMDS()}

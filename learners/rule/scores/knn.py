@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.core.errors import SecondhandError
 from learners.rule.arrays import Floats, Ints
 from learners.rule.scores.base import (
+    BLOCK,
     SCORES,
     Floats32,
     Score,
@@ -18,9 +19,6 @@ from learners.rule.scores.base import (
     normalise,
     stored,
 )
-
-#: Number of items that are compared with all training items at once: 512 x 5000 similarities take 10 MB.
-BLOCK = 512
 
 
 @SCORES.add
@@ -31,7 +29,7 @@ class KNN(Score):
     items per class, the second often shows another variety.
     """
 
-    name, help, shared = "knn", "nearest training item", "reference"
+    name, help, shared = "knn", "nearest training item", {"reference": "reference"}
 
     def __init__(self) -> None:
         self.reference: Floats32 = np.empty((0, 0), np.float32)
@@ -45,12 +43,18 @@ class KNN(Score):
         self.reference = np.ascontiguousarray(reference)
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
-        x = normalise(check_width(features, self.reference.shape[1]))
-        out = np.empty(len(x))
+        similarity, _ = self.nearest(features)
+        return -_length_apart(similarity)
+
+    def nearest(self, features: ArrayLike | None) -> tuple[Floats32, Ints]:
+        """Cosine similarity ``[n]`` to the nearest training item, and the number of that item."""
+        x = check_width(features, self.reference.shape[1])
+        similarity, number = np.empty(len(x), np.float32), np.empty(len(x), np.int64)
         for start in range(0, len(x), BLOCK):
-            similar = x[start : start + BLOCK] @ self.reference.T
-            out[start : start + BLOCK] = -_length_apart(similar.max(axis=1))
-        return out
+            similar = normalise(x[start : start + BLOCK]) @ self.reference.T
+            number[start : start + BLOCK] = similar.argmax(axis=1)
+            similarity[start : start + BLOCK] = similar.max(axis=1)
+        return similarity, number
 
     def apart(self, labels: Ints) -> Floats:
         """Minus the distance of each training item to the nearest one of another class, ``[m]``; empty for one class."""

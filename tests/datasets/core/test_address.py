@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets.core import address
+from datasets.core import address, store
 from datasets.core.address import as_path, is_address, local, member, read_ahead, without_secrets
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.file_state import FileState, is_same
@@ -195,9 +195,9 @@ def test_copies_that_nobody_reads_make_room(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [bucket.put(f"room/{n}", bytes(100)) for n in range(4)]
-    monkeypatch.setattr(address, "MAX_BYTES", 250)
+    monkeypatch.setattr(store, "MAX_BYTES", 250)
     monkeypatch.setattr(address, "LOOK", 0)
-    monkeypatch.setattr(address, "IN_USE", 0.0)
+    monkeypatch.setattr(store, "IN_USE", 0.0)
     for name in names:
         local(name)
         time.sleep(0.01)

@@ -218,10 +218,12 @@ def test_candidates_lose_nothing_against_all_pairs(bursts):
 
     files = sorted(bursts.glob("*/*.jpg"))
     thumbnails = thumbnails_of([Part(str(f)) for f in files], lambda item: open_picture(item.path))
+    values = thumbnails - thumbnails.mean((1, 2), keepdims=True)
+    values /= np.linalg.norm(values, axis=(1, 2), keepdims=True)
     shifts = range(-SHIFT, SHIFT + 1)
     best = np.max(
         [
-            np.einsum("aij,bij->ab", thumbnails, np.roll(thumbnails, (y, x), (1, 2)))
+            np.einsum("aij,bij->ab", values, np.roll(values, (y, x), (1, 2)))
             for y in shifts
             for x in shifts
         ],

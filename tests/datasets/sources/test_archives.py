@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from datasets.core import address, members
 from datasets.core.address import local
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
@@ -18,7 +21,7 @@ from tests.datasets.sources.test_hub_parquet import table
 __all__ = ["root"]  # a fixture
 
 
-@pytest.mark.parametrize("form", ["zip", "tar", "gztar"])
+@pytest.mark.parametrize("form", ["zip", "tar", "gztar", "bztar", "xztar"])
 @pytest.mark.parametrize("above", [False, True])
 def test_an_archive_is_what_its_folder_is(
     root: Path, tmp_path: Path, form: str, above: bool
@@ -34,11 +37,11 @@ def test_an_archive_is_what_its_folder_is(
     )
     read = load_table(packed)
     assert read.frame["label"].tolist() == expected.frame["label"].tolist()
-    scheme = form.removeprefix("gz")
-    for address, file in zip(read.frame["path"], expected.frame["path"], strict=True):
+    scheme = form[-3:]
+    for name, file in zip(read.frame["path"], expected.frame["path"], strict=True):
         inside = Path(file).relative_to(root.parent if above else root).as_posix()
-        assert address.removeprefix(f"{scheme}://").removeprefix("./") == f"{inside}::{packed}"
-        assert Path(local(address)).read_bytes() == Path(file).read_bytes()
+        assert name.removeprefix(f"{scheme}://").removeprefix("./") == f"{inside}::{packed}"
+        assert Path(local(name)).read_bytes() == Path(file).read_bytes()
     assert [one.reason for one in read.rejected] == [one.reason for one in expected.rejected]
     assert [one.name for one in (tmp_path / "out").iterdir()] == [Path(packed).name]
 
@@ -64,7 +67,33 @@ def test_a_prediction_finds_the_files_of_archives_and_tables(root: Path, tmp_pat
     ]
 
 
-@pytest.mark.parametrize("name", ["t.zip", "t.tar", "t.tgz", "t.parquet"])
+def test_a_packed_archive_is_unpacked_once(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again if it has changed; what is larger than the store may be is a bad file."""
+    packed = Path(shutil.make_archive(str(tmp_path / "all"), "gztar", root))
+    opened = Counter[str]()
+
+    def open_counted(file: str) -> gzip.GzipFile:
+        opened[file] += 1
+        return gzip.open(file)
+
+    monkeypatch.setitem(members._PACKED, b"\x1f\x8b", open_counted)
+    for _ in range(2):
+        address._archive.cache_clear()
+        assert load_table(packed).classes == ["cat", "dog"]
+    assert opened[str(packed)] == 1
+    (root / "cat").rename(root / "cow")
+    shutil.make_archive(str(tmp_path / "all"), "gztar", root)
+    address._archive.cache_clear()
+    assert load_table(packed).classes == ["cow", "dog"]
+    monkeypatch.setattr(members, "MAX_BYTES", 1000)
+    other = shutil.make_archive(str(tmp_path / "other"), "gztar", root)
+    with pytest.raises(SecondhandError, match=r"other\.tar\.gz"):
+        load_table(other)
+
+
+@pytest.mark.parametrize("name", ["t.zip", "t.tar", "t.tgz", "t.txz", "t.parquet"])
 @pytest.mark.parametrize("cut", [0.0, 0.5])
 def test_a_damaged_archive_is_one_error_that_names_it(
     root: Path, tmp_path: Path, name: str, cut: float
@@ -72,7 +101,7 @@ def test_a_damaged_archive_is_one_error_that_names_it(
     if name.endswith("parquet"):
         file = table(tmp_path / name, "image", [(root / "cat/0.jpg").read_bytes()] * 9, [None] * 9)
     else:
-        form = {"zip": "zip", "tar": "tar", "tgz": "gztar"}[name[2:]]
+        form = {"zip": "zip", "tar": "tar", "tgz": "gztar", "txz": "xztar"}[name[2:]]
         file = tmp_path / name
         Path(shutil.make_archive(str(tmp_path / "x"), form, root)).rename(file)
     content = file.read_bytes()
@@ -90,3 +119,22 @@ def test_a_damaged_member_is_listed(root: Path, tmp_path: Path) -> None:
     table = load_table(packed)
     assert len(table.frame) == 5
     assert [one.path for one in table.rejected] == [f"zip://dog/1.jpg::{packed}"]
+
+
+@pytest.mark.parametrize("form", ["zip", "tar"])
+def test_threads_find_all_members(tmp_path: Path, form: str) -> None:
+    """While the table of contents is being made for one of them, too."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(200):
+        write(folder / f"{number}.jpg", str(number))
+    packed = shutil.make_archive(str(tmp_path / "all"), form, folder)
+    names = [f"{form}://{number}.jpg::{packed}" for number in range(200)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for name in address.read_ahead(names, str):
+            inside = name.partition("://")[2].partition("::")[0]
+            assert Path(local(name)).read_bytes() == (folder / inside).read_bytes()
+    finally:
+        sys.setswitchinterval(before)

@@ -93,6 +93,7 @@ def test_without_a_target_the_claim_is_the_mean_probability():
     checked = check(model, items, coverage=0.612)
     row = checked.table.set_index("what").loc["accuracy of accepted"]
     assert "guaranteed" not in checked.lines[0]
+    assert checked.lines[0].endswith("within the limits of chance")
     assert checked.lines[1].endswith(", and 61.2 % of the calibration files")
     assert checked.table.set_index("what")["guaranteed"]["accepted"] == 0.612
     decided = model.decide(items.logits, items.features)

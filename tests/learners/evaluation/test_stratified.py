@@ -77,24 +77,29 @@ def test_limits_hold_over_draws_and_the_estimate_is_unbiased(shift: float) -> No
         assert ((low <= truth) & (truth <= high)).mean() >= 0.93
 
 
-@pytest.mark.parametrize("shifts", [np.zeros(1), np.linspace(-4, 4, 33)], ids=["none", "normal"])
+@pytest.mark.parametrize(
+    ("shifts", "worth", "hits"),
+    [(np.zeros(1), 4.0, 17), (np.linspace(-4, 4, 33), 64.0, 10)],
+    ids=["no shift", "a normal shift"],
+)
 def test_one_stratum_is_the_posterior_of_the_beta_binomial(
-    monkeypatch: pytest.MonkeyPatch, shifts: np.ndarray
+    monkeypatch: pytest.MonkeyPatch, shifts: np.ndarray, worth: float, hits: int
 ) -> None:
     """The number of right unlabelled files is beta-binomial for each shift, which is normal before the labels."""
     from learners.evaluation import stratified
 
     monkeypatch.setattr(stratified, "SHIFTS", shifts)
-    monkeypatch.setattr(stratified, "WORTHS", np.array([4.0]))
+    monkeypatch.setattr(stratified, "WORTHS", np.array([worth]))
     monkeypatch.setattr(stratified, "DRAWS", 200_000)
-    right, mean = np.arange(20) < 17, expit(shifts + logit(0.9))
+    right, mean = np.arange(20) < hits, expit(shifts + logit(0.9))
     value, low, high = accuracies([Stratum(True, 120, 0.9, right)])["answers"]
-    a, b = np.maximum(4 * mean, 1 / 3), np.maximum(4 * (1 - mean), 1 / 3)
-    weights = stats.norm.pdf(shifts) * stats.betabinom.pmf(17, 20, a, b)
-    pmf = stats.betabinom.pmf(np.arange(101)[:, None], 100, a + 17, b + 3) @ weights / weights.sum()
+    a, b = np.maximum(worth * mean, 1 / 3), np.maximum(worth * (1 - mean), 1 / 3)
+    weights = stats.norm.pdf(shifts) * stats.betabinom.pmf(hits, 20, a, b)
+    counts = np.arange(101)[:, None]
+    pmf = stats.betabinom.pmf(counts, 100, a + hits, b + 20 - hits) @ weights / weights.sum()
     limits = np.searchsorted(pmf.cumsum(), [0.025, 0.975])
-    assert value == 0.85
-    assert (low, high) == pytest.approx(tuple((17 + limits) / 120), abs=0.009)
+    assert value == hits / 20
+    assert (low, high) == pytest.approx(tuple((hits + limits) / 120), abs=0.009)
 
 
 def test_labels_that_are_missing() -> None:

@@ -39,19 +39,16 @@ from tests.learners.exports import (
     close,
     noise,
     plain_bundle,
+    plain_network,
 )
 from tests.test_dependencies import DISTRIBUTIONS, declared, plain
 
+__all__ = ["plain_network"]  # a fixture
+
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return written(plain_bundle(), tmp_path_factory.mktemp("network"))
-
-
-def written(bundle: Bundle, folder: Path) -> Bundle:
-    """Write a model folder with its ONNX file."""
-    write_network(bundle, folder / ONNX)
-    return replace(bundle, onnx=folder / ONNX)
+def small(plain_network: Path) -> Bundle:
+    return replace(plain_bundle(), onnx=plain_network)
 
 
 @pytest.fixture
@@ -68,8 +65,9 @@ def test_the_engine_changes_no_answer(small: Bundle, pictures: list[str], tmp_pa
     """One view and several, one network and several; tests of the export cover the rest."""
     same(small, pictures)
     same(replace(small, tta_views=VIEWS), pictures)
-    ensemble = written(bundle(*NETWORKS["cosine ensemble"]), tmp_path)
-    same(replace(ensemble, tta_views=VIEWS), pictures)
+    ensemble = bundle(*NETWORKS["cosine ensemble"])
+    write_network(ensemble, tmp_path / ONNX)
+    same(replace(ensemble, onnx=tmp_path / ONNX, tta_views=VIEWS), pictures)
 
 
 @pytest.mark.slow
@@ -133,7 +131,7 @@ def test_wrong_engines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def carried(plain_network: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the default head, distances and several views."""
     source = plain_bundle()
     rng = np.random.default_rng(0)
@@ -144,7 +142,7 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("carried")
     bundle = replace(source, tta_views=VIEWS)
     model = save_bundle(bundle, folder / "model")
-    add_onnx(bundle, model, write_network)
+    add_onnx(bundle, model, lambda _, file: shutil.copy(plain_network, file))
     return model
 
 

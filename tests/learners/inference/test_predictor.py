@@ -19,6 +19,7 @@ from datasets.images import boxes
 from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing
 from learners.backbones.building import NetworkSpec, build
+from learners.inference.passed import Passed
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.machine import keep_thread_count
@@ -96,6 +97,30 @@ def same(first: list[Prediction], second: list[Prediction]) -> None:
             two.path, two.label, two.best, two.reason,
         )  # fmt: skip
         assert one.probability == pytest.approx(two.probability, abs=1e-5, nan_ok=True)
+
+
+def test_what_has_passed_through_the_network_does_not_pass_again(model, pictures, tmp_path):
+    """Not under another rule either; a file that cannot be read is tried again."""
+    (tmp_path / "bad.jpg").write_bytes(b"no picture")
+    files, seen = [*pictures, tmp_path / "bad.jpg"], []
+    expected = [*Predictor(model, device="cpu").predict_detailed(files)]
+    predictor = Predictor(model, device="cpu", passed=Passed(tmp_path))
+    hook = predictor.network[0].register_forward_pre_hook(lambda _, x: seen.append(len(x[0])))
+    some = [*predictor.predict_detailed(files[3:6], bs=2)]
+    again = [*predictor.under(plain_rule(len(CLASSES))).predict_detailed(files, bs=5)]
+    hook.remove()
+    assert sum(seen) == len(pictures)
+    for ours, theirs in [
+        *zip(some, expected[3:6], strict=True),
+        *zip(again, expected, strict=True),
+    ]:
+        assert ours.prediction.path == theirs.prediction.path
+        assert ours.prediction.reason.failed == theirs.prediction.reason.failed
+        if theirs.logits is None:
+            assert ours.logits is None
+        else:
+            np.testing.assert_allclose(ours.logits, theirs.logits, atol=1e-5)
+            np.testing.assert_allclose(ours.features, theirs.features, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from learners.rule.operating_points import OperatingPoint, OperatingPoints
 @pytest.mark.parametrize(
     ("answered", "right", "offered"),
     [
-        ((20, 40, 60, 80), (20, 40, 58, 70), 60),  # the loosest of which 95 % are right
+        ((20, 40, 60, 80, 90), (20, 40, 58, 77, 80), 80),  # the loosest of which 95 % are right
         ((20, 40, 60, 80), (20, 30, 40, 50), 40),  # else the nearest
         ((50, 60, 70, 80), (50, 60, 70, 80), None),  # half of the files are answered
         ((20, 20, 20, 20), (20, 20, 20, 20), None),  # none answers more

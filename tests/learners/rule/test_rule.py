@@ -16,7 +16,7 @@ from learners.rule.decisions import NO_CLASS
 from learners.rule.fitting import fit_rule, uncalibrated
 from learners.rule.reasons import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, UNUSUAL
 from learners.rule.scores.base import SCORES
-from learners.rule.scores.mahalanobis import Mahalanobis
+from learners.rule.scores.rmds import RMDS
 from learners.rule.stored import arrays_of, read_rule, to_json
 from tests.learners.rules import plain_rule
 
@@ -223,9 +223,9 @@ def test_distance_p_is_the_rank_among_calibration_items(labelled):
 
     def distance(x):
         if labelled:
-            distance_score = Mahalanobis()
-            distance_score.fit(reference, train.logits, train.labels)
-            return -distance_score.score(x, x)
+            of_classes = RMDS()
+            of_classes.fit(reference, train.logits, train.labels)
+            return of_classes.squares(x)[0]
         return pairwise_distances(x, reference).min(axis=1)
 
     at_least_as_far = (distance(features)[None] >= distance(new)[:, None]).sum(axis=1)

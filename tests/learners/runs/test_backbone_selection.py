@@ -24,7 +24,7 @@ from learners.finetune import main
 from learners.inference.embedding import embed
 from learners.model.bundle import load_bundle
 from learners.runs import backbone_selection
-from learners.runs.backbone_selection import choose, select_backbone
+from learners.runs.backbone_selection import Candidate, choose, compare, select_backbone
 from tests.learners.backbones.saved import change, save
 from tests.pictures import write_pictures
 
@@ -102,7 +102,7 @@ def test_the_run_goes_on_with_the_best_and_says_so(run_folder, networks, request
 
 
 def test_its_settings_repeat_it_to_the_bit_without_choosing(run_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(backbone_selection, "choose", None)
+    monkeypatch.setattr(backbone_selection, "compare", None)
     again = tmp_path / "again"
     assert main(["--config", str(run_folder / "config.yaml"), "--out", str(again)]) == 0
     first, second = (load_file(run / "model/model.safetensors") for run in (run_folder, again))
@@ -112,7 +112,7 @@ def test_its_settings_repeat_it_to_the_bit_without_choosing(run_folder, tmp_path
 
 @pytest.mark.usefixtures("unreported")
 def test_a_run_that_goes_on_keeps_what_it_chose(run_folder, requested, items, monkeypatch):
-    monkeypatch.setattr(backbone_selection, "choose", None)
+    monkeypatch.setattr(backbone_selection, "compare", None)
     chosen = json.loads((run_folder / "backbones.json").read_text())["chosen"]
     for name in (requested, chosen):  # as when a fold starts again, and as with --resume
         record = select_backbone(run_folder, items, settings_for(name), "cpu")
@@ -128,18 +128,18 @@ def test_a_file_that_has_gone_is_left_out_and_a_changed_one_seen_anew(
     base = Settings().but(data=str(folder))
     items = read_items(base.data, base.signal, 0)
     settings = settings_for(f"auto:local-dir:{networks / 'sees'}")
-    first = choose(items, settings, "cpu")
+    first = compare(items, settings, "cpu")
     train = items.frame.loc[items.frame["split"].eq("train"), "path"].tolist()
     Path(train[0]).unlink()
     Path(train[1]).write_bytes(Path(train[-1]).read_bytes())
-    second = choose(items, settings, "cpu")
+    second = compare(items, settings, "cpu")
     assert second.candidates[0].nll != first.candidates[0].nll
     assert second.candidates[0].why == ""
 
 
 def test_none_that_can_be_used(items):
     with pytest.raises(SecondhandError, match=r"no candidate can be used.*nosuch.*neither"):
-        choose(items, settings_for("auto:nosuch,neither"), "cpu")
+        compare(items, settings_for("auto:nosuch,neither"), "cpu")
 
 
 def test_what_does_not_go_with_auto(tmp_path):
@@ -156,6 +156,26 @@ def table(labels: list[str], groups: list[str]) -> pd.DataFrame:
     return pd.DataFrame({"path": paths, "label": labels, "group": groups, "split": "train"})
 
 
+def probed(x: np.ndarray, items: np.ndarray, rows: pd.DataFrame) -> Any:
+    """NLL of each item, and whether its class was predicted."""
+    features = backbone_selection.Features(x, items, rows, 1.0)
+    return backbone_selection._cross_validated(features, "ab", Settings())
+
+
+def test_the_lowest_loss_is_chosen_of_those_that_can_be_used() -> None:
+    """As many right answers as may be: sureness counts, and what cannot be used comes last."""
+    gone = Candidate("gone", why="no such network")
+    sure, right = (
+        Candidate("sure", accuracy=0.8, nll=0.4),
+        Candidate("right", accuracy=0.9, nll=0.5),
+    )
+    selection = choose("auto", 30, [gone, right, sure])
+    assert (selection.requested, selection.chosen, selection.files) == ("auto", "sure", 30)
+    assert selection.candidates == [sure, right, gone]
+    with pytest.raises(SecondhandError, match=r"--backbone auto: .*gone: no such network"):
+        choose("auto", 30, [gone])
+
+
 def test_the_probe_is_judged_on_groups_that_it_has_not_seen() -> None:
     """Features that identify only the group say nothing about another group."""
     rng = np.random.default_rng(0)
@@ -164,12 +184,8 @@ def test_the_probe_is_judged_on_groups_that_it_has_not_seen() -> None:
     of_group = {name: rng.normal(size=16) for name in dict.fromkeys(groups)}
     features = np.array([of_group[g] for g in groups], np.float32)
     features += 0.01 * rng.normal(size=features.shape).astype(np.float32)
-    _, grouped = backbone_selection._cross_validated(
-        features, np.arange(60), table(labels, groups), "ab", Settings()
-    )
-    _, mixed = backbone_selection._cross_validated(
-        features, np.arange(60), table(labels, [""] * 60), "ab", Settings()
-    )
+    _, grouped = probed(features, np.arange(60), table(labels, groups))
+    _, mixed = probed(features, np.arange(60), table(labels, [""] * 60))
     assert mixed.mean() == 1
     assert grouped.mean() < 0.8
 
@@ -177,9 +193,7 @@ def test_the_probe_is_judged_on_groups_that_it_has_not_seen() -> None:
 @pytest.mark.parametrize("groups", [["one"] * 8, ["one", "two"] * 4])
 def test_few_groups_can_be_judged_too(groups: list[str]) -> None:
     features = np.eye(2, dtype=np.float32)[[0] * 4 + [1] * 4]
-    losses, right = backbone_selection._cross_validated(
-        features, np.arange(8), table(list("aaaabbbb"), groups), "ab", Settings()
-    )
+    losses, right = probed(features, np.arange(8), table(list("aaaabbbb"), groups))
     assert right.all()
     assert (losses < np.log(2)).all()
 
@@ -198,11 +212,11 @@ def test_the_windows_of_an_item_are_judged_together() -> None:
     items = np.repeat(np.arange(60), 3)
     features = 0.3 * rng.normal(size=(180, 8)).astype(np.float32)
     features[::3, 0] += np.where(items[::3] < 30, 4.0, -4.0)
-    losses, right = backbone_selection._cross_validated(features, items, rows, "ab", Settings())
+    losses, right = probed(features, items, rows)
     assert losses.shape == right.shape == (60,)
     assert right.mean() > 0.95
     shuffled = rng.permutation(items)
-    _, mixed = backbone_selection._cross_validated(features, shuffled, rows, "ab", Settings())
+    _, mixed = probed(features, shuffled, rows)
     assert mixed.mean() < 0.8
 
 
@@ -231,9 +245,9 @@ def test_sounds_are_compared_by_the_spectrograms_of_each_backbone(pitches, netwo
         patch.setattr(
             backbone_selection,
             "_cross_validated",
-            lambda x, *more: spectrograms.append(x) or real(x, *more),
+            lambda features, *more: spectrograms.append(features.x) or real(features, *more),
         )
-        chosen = choose(items, settings.but(backbone=f"auto:{backbone},{ears}"), "cpu")
+        chosen = compare(items, settings.but(backbone=f"auto:{backbone},{ears}"), "cpu")
     assert {one.backbone: one.why for one in chosen.candidates} == {backbone: "", ears: ""}
     assert chosen.candidates[0].accuracy > 0.9
     trained = items.frame.loc[items.frame["split"].eq("train")]
@@ -259,4 +273,4 @@ def test_by_default_the_better_of_two_backbones_hears(pitches, tmp_path, monkeyp
 
 def test_pictures_are_not_for_a_backbone_of_sound(items):
     with pytest.raises(SecondhandError, match=r"embedded/speech: .* trained on sound.* picture"):
-        choose(items, Settings().but(backbone="auto:embedded/speech"), "cpu")
+        compare(items, Settings().but(backbone="auto:embedded/speech"), "cpu")

@@ -23,6 +23,7 @@ from learners.training.checkpoints import Checkpoints
 from learners.training.keep import Keep, Kept
 from learners.training.learner import fine_tune, make_learner
 from learners.training.objectives import class_objective
+from learners.training.probe import ByPart
 from learners.training.records import History, Improvements, Records
 from tests.pictures import write_pictures
 
@@ -172,7 +173,8 @@ def test_improved_networks_can_be_used_during_the_training(
     x, written = torch.rand(2, 3, 32, 32), []
     records = records_in(tmp_path)
 
-    def write(network: nn.Sequential, kept: Kept) -> None:
+    def write(network: nn.Sequential, kept: Kept, features: ByPart) -> None:
+        assert features == []  # the head is trained by steps
         assert not network.training
         written.append(((kept.phase, kept.epoch), network(x)))
         torch.rand(9)  # as writing a model may: the training is not disturbed

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -18,10 +19,16 @@ from learners.backbones.building import NetworkSpec, build
 from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.machine import keep_thread_count
+from learners.model.bundle import Bundle
 from learners.training import callbacks, features
 from learners.training import learner as learner_module
 from learners.training.callbacks import Seeds
-from learners.training.features import head_learner
+from learners.training.features import (
+    by_part,
+    frozen_features,
+    head_learner,
+    outputs_by_part,
+)
 from tests.learners.training.test_callbacks import (
     CNN,
     VIT,
@@ -77,7 +84,6 @@ def test_the_body_sees_each_file_once_a_view(folder, tmp_path, name):  # noqa: F
     assert all(torch.equal(after[f"0.{n}"], before[f"0.{n}"]) for n in learn.model[0].state_dict())
     head = "1.3.weight" if name == CNN else "1.1.weight"  # behind the pooling
     assert not torch.equal(after[head], before[head])
-    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".features")]
 
 
 def test_an_epoch_gives_each_file_once_and_the_next_epoch_the_next_view(folder, tmp_path):  # noqa: F811
@@ -231,10 +237,28 @@ def test_mixup_needs_pictures_and_says_so(folder, tmp_path, caplog):  # noqa: F8
     assert "--mixup mixes the inputs" in caplog.text
 
 
+@pytest.mark.parametrize(("name", "precision"), [(CNN, "fp32"), (VIT, "fp32"), (CNN, "bf16")])
+def test_the_frozen_body_gives_the_outputs_of_prediction(folder, tmp_path, name, precision):  # noqa: F811
+    """The reference opens the files for prediction, in fp32; training features in bf16 are of no use then."""
+    learn = learner(folder, tmp_path, name=name, cbs=callbacks.mixed_precision(precision, "cpu"))
+    (train,), valid = frozen_features(learn)
+    shown = [item.part for ds in (learn.dls.train_ds, learn.dls.valid_ds) for item in ds.items]
+    known = by_part(learn, train, valid)
+    parts, logits, pooled = zip(*outputs_by_part(learn.model, known, shown), strict=True)
+    parts = [part for of_block in parts for part in of_block]
+    assert {*parts} == {*shown[0 if precision == "fp32" else learn.dls.train.n :]}
+    spec = NetworkSpec(name, 3, learn.dls.one_batch()[0].shape[-1], head="linear")
+    _, spec, preprocessing = build(spec, pretrained=False)
+    model = Bundle(built=learn.model, spec=spec, classes=[*"abc"], preprocessing=preprocessing)
+    _, *expected = Predictor(model, device="cpu").outputs(parts)
+    for ours, theirs in zip((logits, pooled), expected, strict=True):
+        np.testing.assert_allclose(np.concatenate(ours), theirs, rtol=1e-4, atol=1e-5)
+
+
 def test_stored_rows_are_those_of_a_tensor(tmp_path):
-    x, stored = torch.randn(7, 3), features.StoredRows(tmp_path / "rows")
+    x, stored = torch.randn(7, 3), features.Features(tmp_path)
     for part in x.split(2):
-        stored.append(part)
+        stored.append(part.numpy())
     assert (len(stored), stored.shape) == (7, (7, 3))
     numbers = torch.tensor([5, 0, 5])
     assert torch.equal(stored[numbers], x[numbers])
