@@ -63,7 +63,7 @@ def correction_part(
         except SecondhandError as error:
             return seen, note_html(str(error), status=True)
         where = f"Row {row + 1}: {given}." if of_table else "Saved. Thank you."
-        return seen.corrected(row, given), note_html(f"{where}", status=True) + words
+        return seen.corrected(row, given), note_html(where, status=True) + words
 
     saved = button.click(save, [seen, row, label, *chosen], [seen, note], **QUIET)
     return Correction(row, label, note, saved)

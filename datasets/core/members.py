@@ -1,4 +1,4 @@
-"""File systems of fsspec for what holds files: tables (``parquet://image/12.jpg::/data/train.parquet``), and tar archives.
+"""File systems of fsspec for what holds files: tables (``parquet://image/12.jpg::/data/train.parquet``), and archives.
 
 A column of files is a struct of ``bytes`` and ``path``, as the Hugging Face hub has them, or bytes alone. A member is its
 column and its row, from 0; the ending comes from the path, else from the first bytes, and is not looked at when a member is
@@ -13,11 +13,13 @@ import hashlib
 import io
 import lzma
 import os
+import posixpath
 import re
 import tarfile
+import zipfile
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -26,6 +28,7 @@ from typing import IO, Any
 from fsspec import AbstractFileSystem
 from fsspec.archive import AbstractArchiveFileSystem
 
+from datasets.core.errors import BadFile
 from datasets.core.store import COPY, MAX_BYTES, Store
 
 #: How the formats begin, and their endings; ``.`` stands for any byte.
@@ -41,8 +44,59 @@ _PACKED: dict[bytes, Callable[[str], Any]] = {
 }  # fmt: skip
 
 
-class TarMembers(AbstractArchiveFileSystem):
-    """The files in a tar archive, packed or not.
+class ArchiveMembers(AbstractArchiveFileSystem):
+    """The files in an archive, whose table of contents is made once.
+
+    Parameters
+    ----------
+    files : what is known of each file, by its name.
+    """
+
+    cachable = False
+
+    def __init__(self, files: Mapping[str, Mapping[str, Any]], **options: Any) -> None:
+        super().__init__(**options)
+        folders = self._all_dirnames(files)
+        self.dir_cache = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
+        self.dir_cache |= {
+            name: {"name": name, "type": "file", **one} for name, one in files.items()
+        }
+
+    def _get_dirs(self) -> None:
+        """Nothing is left to do: the archive is not written."""
+
+
+class ZipMembers(ArchiveMembers):
+    """The files in a zip archive, also if Windows separates their folders by backslashes, or ``./`` begins their names.
+
+    Parameters
+    ----------
+    fo : path of the archive.
+    """
+
+    protocol = "zip"
+
+    def __init__(self, fo: str, **options: Any) -> None:
+        self._archive = zipfile.ZipFile(fo)
+        names = {
+            one.filename.replace("\\", "/").removeprefix("./").lstrip("/"): one
+            for one in self._archive.infolist()
+        }
+        self._members = {name: one for name, one in names.items() if name and name[-1] != "/"}
+        files = {n: {"size": one.file_size, "CRC": one.CRC} for n, one in self._members.items()}
+        super().__init__(files, **options)
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> IO[bytes]:
+        if path not in self._members:
+            raise FileNotFoundError(path)
+        member = self._members[path]
+        if member.flag_bits & 1:
+            raise BadFile(path, "encrypted: unpack the archive with its password")
+        return self._archive.open(member)
+
+
+class TarMembers(ArchiveMembers):
+    """The files in a tar archive, packed or not, and links to them.
 
     That of fsspec goes by the ending to see the packing, which a copy has not, and has a folder ``.`` where tar was given
     one.
@@ -53,29 +107,29 @@ class TarMembers(AbstractArchiveFileSystem):
     """
 
     protocol = "tar"
-    cachable = False
 
     def __init__(self, fo: str, **options: Any) -> None:
-        super().__init__(**options)
-        self._stamp = _stamp(fo)
+        stamp = _stamp(fo)
         self._archive = tarfile.open(unpacked(fo))  # noqa: SIM115 (as long as this)
-        self._members = {
-            member.name.removeprefix("./"): member for member in self._archive if member.isfile()
-        }
-        folders = self._all_dirnames(self._members)
-        self.dir_cache = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
-        for name, member in self._members.items():
-            info = {"name": name, "size": member.size, "type": "file", "mtime": self._stamp}
-            self.dir_cache[name] = info
-
-    def _get_dirs(self) -> None:
-        """Nothing is left to do: the archive is not written."""
+        members = {member.name.removeprefix("./"): member for member in self._archive}
+        linked = {name: members.get(_target(name, one), one) for name, one in members.items()}
+        self._members = {name: one for name, one in linked.items() if one.isfile()}
+        files = {name: {"size": one.size, "mtime": stamp} for name, one in self._members.items()}
+        super().__init__(files, **options)
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> IO[bytes]:
         file = self._archive.extractfile(self._members[path]) if path in self._members else None
         if file is None:
             raise FileNotFoundError(path)
         return file
+
+
+def _target(name: str, member: tarfile.TarInfo) -> str:
+    """The name that a link in an archive leads to; "" for what is none."""
+    if member.islnk():
+        return member.linkname.removeprefix("./")
+    above = posixpath.dirname(name)
+    return posixpath.normpath(posixpath.join(above, member.linkname)) if member.issym() else ""
 
 
 def unpacked(file: str) -> str:
@@ -234,4 +288,4 @@ def _ending(head: bytes) -> str:
 
 
 #: The file systems by the scheme of an address; all others are those that fsspec knows.
-FILE_SYSTEMS = {"parquet": ParquetMembers, "tar": TarMembers}
+FILE_SYSTEMS = {"parquet": ParquetMembers, "tar": TarMembers, "zip": ZipMembers}

@@ -92,12 +92,13 @@ def join_labels(names: Iterable[str], not_known: Iterable[str] = ()) -> str:
     return JOIN.join([*sorted({*names}), *sorted(NOT_KNOWN + name for name in {*not_known})])
 
 
-def joined_by(labels: Iterable[str]) -> tuple[str, str]:
+def joined_by(labels: Iterable[str], *, several: bool = False) -> tuple[str, str]:
     """What separates the names in labels that are combinations of a few names, and the first such label; "" if they
     are not.
 
     They are if there are fewer names than labels, which have one name or more, and nearly all names in a combination
-    are in another label, too.
+    are in another label, too. Where an item may have ``several``, a comma or semicolon between names is enough, of which
+    one is in another label.
 
     Examples
     --------
@@ -111,6 +112,8 @@ def joined_by(labels: Iterable[str]) -> tuple[str, str]:
         uses = Counter(name for some in names.values() for name in some)
         shared = sum(all(uses[name] > 1 for name in names[label]) for label in joined)
         varied = len({*map(len, names.values())}) > 1
+        if several and separator != " " and joined and max(uses.values()) > 1:
+            return separator, joined[0]
         if joined and varied and len(uses) < len(distinct) and shared >= 0.9 * len(joined):
             return separator, joined[0]
     return "", ""

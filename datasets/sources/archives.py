@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from datasets.core.address import ARCHIVES, as_path, contents
+from datasets.core.errors import SecondhandError
 from datasets.core.scanning import is_user_file
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_source
 
@@ -16,6 +17,8 @@ def read_archive(path: Path, options: ReadOptions) -> Rows:
     """Rows of the folder in an archive: its top, or the only folder there if that has no files itself."""
     folder = as_path(contents(str(path)))
     entries = [entry for entry in folder.iterdir() if is_user_file(entry)]
+    if not entries:
+        raise SecondhandError(f"--data {path}: there is no file in it")
     if (
         len(entries) == 1
         and entries[0].is_dir()

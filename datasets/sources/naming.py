@@ -30,12 +30,13 @@ log = logging.getLogger(__name__)
 PATHS = (
     "filepath", "imagepath", "imgpath", "audiopath", "filename", "file", "imagefile", "imagename", "image", "img",
     "audiofile", "audio", "wavfile", "soundfile", "recordingname", "recording", "slicefilename", "fname", "photo",
-    "audiofilename", "soundfiles",
-    "imageid", "recordingid", "itemid", "segmentid", "fileid", "id", "name",
+    "audiofilename", "soundfiles", "imageindex",
+    "imageid", "imgid", "recordingid", "itemid", "segmentid", "fileid", "idcode", "id", "name",
 )  # fmt: skip
 LABELS = (
     "labels", "species", "speciesname", "commonname", "scientificname", "class", "classname", "category",
-    "categoryname", "primarylabel", "eventlabel", "eventlabels", "annotation", "tag", "tags", "target", "speciesid",
+    "categoryname", "primarylabel", "eventlabel", "eventlabels", "annotation", "tag", "tags", "findinglabels",
+    "breed", "diagnosis", "target", "speciesid", "classid", "categoryid",
 )  # fmt: skip
 #: Words for start and end in the names of columns, which may add a unit: "Start (s)", start_time, startSec, onset_s,
 #: "Begin Time (s)" (BirdNET-Analyzer, opensoundscape, DCASE, AudioSet, crowsetta, Raven).
@@ -50,6 +51,10 @@ _TIME_WORDS = {
 #: Values of a cell in a table with one column per class.
 ONE_HOT = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0, "true": 1.0, "false": 0.0}
 _LOOKED_AT = 100
+#: Folders of tables beside those of the files, as data sets of sound have them (``meta``, ``FSD50K.ground_truth``).
+_OF_TABLES = re.compile(
+    r"meta(data)?|annotations?|labels?|tables?|csvs?|evaluationsetup|.*groundtruth"
+)
 
 
 def plain(name: object) -> str:
@@ -211,10 +216,16 @@ class Below:
 
     @cached_property
     def _files(self) -> FilesByName:
-        kinds = {file: kind_of(file) for file in files_below(self.folder)[0]}
+        files = self._in(self.folder)
+        if not files and _OF_TABLES.fullmatch(plain(self.folder.name)):
+            files = self._in(self.folder.parent)
+        return FilesByName(files)
+
+    def _in(self, folder: Path) -> list[str]:
+        kinds = {file: kind_of(file) for file in files_below(folder)[0]}
         files = [file for file, kind in kinds.items() if kind and self.kind in ("auto", kind)]
         others = [file for file in files if not file.lower().endswith(".txt")]
-        return FilesByName(others or files)
+        return others or files
 
     def find(self, cell: str) -> list[str]:
         """The file that a cell names, relative to the folder; else those below whose path ends so, in which the ending
@@ -261,6 +272,23 @@ class Below:
         files = {file: _agree(file, name) for file in self._named(None, name)}
         most = max(files.values(), default=0)
         return most, [file for file, agreeing in files.items() if agreeing == most]
+
+    def moved(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """The files of those of the names that are absolute paths of another machine, as `nearest`.
+
+        At least a folder agrees, or the file is beside the table: a name alone may be that of another file.
+        """
+        far = [name for name in names if PureWindowsPath(name.strip()).anchor]
+        far = [name for name in far if not _is_file(file_named(self.folder, name))]
+        return {
+            name: [
+                file
+                for file in files
+                if _agree(file, PureWindowsPath(name.strip())) > 1
+                or Path(file).parent == self.folder
+            ]
+            for name, files in self.nearest(far).items()
+        }
 
     def named_after(self, table: Path) -> list[str]:
         """The files that a table is named after."""

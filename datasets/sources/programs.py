@@ -95,6 +95,13 @@ PROGRAMS = (
         span=("start", "end"),
     ),
     Program(
+        name="UrbanSound8K",  # its start and end are those in the recording that it was cut from
+        needs=frozenset({"slicefilename", "fsid", "start", "end", "class"}),
+        path=("slicefilename",),
+        labels=("class",),
+        columns={"group": "fsid", "fold": "fold"},
+    ),
+    Program(
         name="Arbimon",
         needs=frozenset({"recording", "species", "x1", "x2", "y1", "y2"}),
         path=("recording",),

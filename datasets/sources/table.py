@@ -103,6 +103,7 @@ def _with_files(
     """
     named = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
     found = {cell: below.find(cell) for cell in named}
+    found |= below.moved(cell for cell, files in found.items() if not files)
     if not needed:
         found = {cell: files if len(files) == 1 else [] for cell, files in found.items()}
     elsewhere = [
@@ -141,7 +142,7 @@ def with_names(path: Path, rows: Rows, options: ReadOptions) -> Rows:
         or labels.str.contains(JOIN, regex=False).any()
     ):
         return rows
-    separator, example = joined_by(labels)
+    separator, example = joined_by(labels, several=options.multi_label)
     if not separator:
         return rows
     if not options.multi_label:

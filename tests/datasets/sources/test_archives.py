@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import shutil
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from datasets.core.address import local
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
 from datasets.kinds.finding import find_files
-from tests.datasets.files import root, write
+from tests.datasets.files import picture, root, write
 from tests.datasets.sources.test_hub_parquet import table
 
 __all__ = ["root"]  # a fixture
@@ -138,3 +139,37 @@ def test_threads_find_all_members(tmp_path: Path, form: str) -> None:
             assert Path(local(name)).read_bytes() == (folder / inside).read_bytes()
     finally:
         sys.setswitchinterval(before)
+
+
+def test_a_zip_as_windows_writes_it(root: Path, tmp_path: Path) -> None:
+    """Backslashes between folders, and a file with a password, which is listed."""
+    file = tmp_path / "all.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in sorted(root.rglob("*.jpg")):
+            info = zipfile.ZipInfo("x")
+            info.filename = f"photos\\{name.parent.name}\\{name.name}"
+            archive.writestr(info, name.read_bytes())
+    content = bytearray(file.read_bytes())
+    content[content.find(b"PK\1\2") + 8] |= 1  # as the table of contents says that it has one
+    file.write_bytes(content)
+    table = load_table(file)
+    assert table.frame["label"].tolist() == ["cat", "cat", "dog", "dog", "dog"]
+    assert "encrypted" in table.rejected[0].reason
+
+
+def test_links_in_a_tar_are_the_files_that_they_lead_to(root: Path, tmp_path: Path) -> None:
+    for number in range(3):
+        picture(root / "elk" / f"{number}.jpg")
+    (root / "elk/0.jpg").rename(root / "0.jpg")
+    (root / "elk/0.jpg").symlink_to("../0.jpg")
+    (root / "elk/3.jpg").hardlink_to(root / "elk/1.jpg")
+    table = load_table(shutil.make_archive(str(tmp_path / "all"), "tar", root))
+    names = [Path(address.member(name)).name for name in table.frame["path"][6:]]
+    assert names == ["0.jpg", "1.jpg", "2.jpg"]
+    assert "copy" in "".join(one.reason for one in table.rejected)
+
+
+def test_an_empty_archive_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    with pytest.raises(SecondhandError, match=r"all\.zip"):
+        load_table(shutil.make_archive(str(tmp_path / "all"), "zip", tmp_path / "none"))

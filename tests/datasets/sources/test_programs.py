@@ -129,7 +129,37 @@ WILDLIFE_INSIGHTS = (
      ("all/d2/IMG_4.JPG", "Vehicle"), ("d3/IMG_1.JPG", "Aves")],
     {"IMG_5.JPG": "no label (row 7 of images_2000001.csv)", "IMG_7.JPG": "several labels, Aves and Mammalia"},
 )  # fmt: skip
-TABLES = (TIMELAPSE, CAMTRAPR, KALEIDOSCOPE, BIRDNET, BIRDNET_R, ARBIMON, OPENSOUNDSCAPE, DCASE, AUDIOSET, RFCX, WILDLIFE_INSIGHTS)  # fmt: skip
+URBANSOUND8K = (
+    "metadata/UrbanSound8K.csv",
+    "slice_file_name,fsID,start,end,salience,fold,classID,class\n100032-3-0-0.wav,100032,0.0,0.317551,1,5,3,dog_bark\n"
+    "100263-2-0-117.wav,100263,58.5,62.5,1,5,2,children_playing\n",
+    ["audio/fold5/100032-3-0-0.wav", "audio/fold5/100263-2-0-117.wav"],
+    [("audio/fold5/100032-3-0-0.wav", "dog_bark"), ("audio/fold5/100263-2-0-117.wav", "children_playing")],
+    {},
+)  # fmt: skip
+ESC50 = (
+    "meta/esc50.csv",
+    "filename,fold,target,category,esc10,src_file,take\n1-100032-A-0.wav,1,0,dog,True,100032,A\n1-100038-A-14.wav,1,14,birds,False,1,A\n",
+    ["audio/1-100032-A-0.wav", "audio/1-100038-A-14.wav"],
+    [("audio/1-100032-A-0.wav", "dog"), ("audio/1-100038-A-14.wav", "birds")],
+    {},
+)  # fmt: skip
+DOG_BREEDS = (
+    "labels.csv",
+    "id,breed\n000bec,boston_bull\n001513,dingo\n",
+    ["train/000bec.JPG", "train/001513.JPG", "test/0aa.JPG"],
+    [("train/000bec.JPG", "boston_bull"), ("train/001513.JPG", "dingo")],
+    {},
+)
+#: Paths of other machines; of a file that is gone, one of the name elsewhere is another.
+ELSEWHERE = (
+    "train.csv",
+    "image,label\n/home/x/train/Coat/1.JPG,coat\nC:\\Users\\x\\train\\Hat\\1.JPG,hat\nD:\\3.JPG,tie\n/home/x/train/Tie/2.JPG,tie\n",
+    ["train/Coat/1.JPG", "train/Hat/1.JPG", "train/Hat/2.JPG", "3.JPG"],
+    [("train/Coat/1.JPG", "coat"), ("train/Hat/1.JPG", "hat"), ("3.JPG", "tie"), ("/home/x/train/Tie/2.JPG", "tie")],
+    {},
+)  # fmt: skip
+TABLES = (TIMELAPSE, CAMTRAPR, KALEIDOSCOPE, BIRDNET, BIRDNET_R, ARBIMON, OPENSOUNDSCAPE, DCASE, AUDIOSET, RFCX, WILDLIFE_INSIGHTS, URBANSOUND8K, ESC50, DOG_BREEDS, ELSEWHERE)  # fmt: skip
 
 
 @pytest.fixture
@@ -148,11 +178,13 @@ def write_empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("table", TABLES, ids=[table[0] for table in TABLES])
-def test_rows_of_a_programs_table(place: Path, table: tuple) -> None:
-    name, text, existing, expected, rejected = table
+@pytest.mark.parametrize("case", TABLES, ids=[table[0] for table in TABLES])
+def test_rows_of_a_programs_table(place: Path, case: tuple) -> None:
+    name, text, existing, expected, rejected = case
     files(place, existing)
-    read = load_table(write(place / name, text), check=False)
+    table = place / name
+    table.parent.mkdir(exist_ok=True)
+    read = load_table(write(table, text), check=False)
     times = [
         name
         for name in ("start", "end", "confidence")

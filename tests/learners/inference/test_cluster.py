@@ -68,6 +68,16 @@ def test_a_model_travels_and_one_that_is_not_there_is_named(here, model, tmp_pat
     assert repr([first, *predictions]) == repr(expected)
 
 
+def test_workers_read_a_bucket_themselves(here, model, tmp_path, bucket):
+    folder = write_pictures(tmp_path / "p", per_class=2)
+    ours = [*Predictor(model, top=2).predict(sorted(folder.rglob("*.jpg")), bs=2, workers=1)]
+    root = bucket.fill(folder, "cluster")
+    names = [one.path.replace(str(folder), root) for one in ours]
+    theirs = [*predict_on(here, model, [*names, f"{root}/gone.jpg"], bs=2, top=2)]
+    assert repr(theirs[:-1]) == repr(ours).replace(str(folder), root)
+    assert theirs[-1].reason.startswith("bad file: there is no such file")
+
+
 def test_a_job_goes_on_where_it_was_and_few_files_are_held_at_once(
     here, model, tmp_path, monkeypatch
 ):
