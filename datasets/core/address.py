@@ -39,7 +39,7 @@ REQUESTS, AHEAD = 16, 64
 LOOK = 2**30
 
 _SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
-_USER = re.compile(r"(?<=://)[^/\s'\"@]+@")
+_USER = re.compile(r"(?<!abfs)(?<!abfss)(?<!adl)(?<!az)(?<!wasb)(?<!wasbs)(://)[^/\s'\"@]+@")
 _SIGNATURE = re.compile(
     r"(?i)x-(amz|goog)-|\w*(sign?|signature|token|expires|key|policy)\b|s[a-z]{1,4}="
 )
@@ -116,12 +116,14 @@ def without_secrets(text: str) -> str:
 
 def hidden(text: str) -> str:
     """A sentence without user names, passwords and queries in its addresses."""
-    return _QUERY.sub(r"\1", _USER.sub("", text))
+    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
 
 
 def as_path(name: AnyPath) -> Path:
     """A path whose methods work for an address, too: an `Address` for one, else as pathlib has it."""
-    if isinstance(name, Path) or not is_address(name):
+    if isinstance(name, Path):
+        return name
+    if not is_address(name):
         return Path(name)
     head, _, tail = without_secrets(str(name)).partition(_CHAIN)
     scheme, _, rest = head.partition("://")
@@ -305,12 +307,10 @@ def listing(address: str) -> Iterator[Entry]:
     SecondhandError : the driver of the address is not installed.
     """
     files, inside, _ = _files(address)
-    pages = _pages(files, inside)
-    while (page := _answer(address, lambda: next(pages, None))) is not None:
+    folder = inside.strip("/")
+    for page in _pages(address, files, inside):
         for info in page:
-            if info["name"].strip("/") == inside.strip(
-                "/"
-            ):  # an empty file that stands for the folder
+            if info["name"].strip("/") == folder:  # an empty file that stands for the folder
                 continue
             name = _named(address, info["name"].rstrip("/"))
             if info["type"] == "directory":
@@ -487,16 +487,16 @@ def _info(address: str) -> dict[str, Any]:
     return info
 
 
-def _pages(files: Any, inside: str) -> Iterator[list[dict[str, Any]]]:
+def _pages(address: str, files: Any, inside: str) -> Iterator[list[dict[str, Any]]]:
     """What a folder holds, by name: in a bucket page by page, because it may be a million files."""
     if "s3" not in files.protocol:
-        yield sorted(files.ls(inside, detail=True), key=lambda info: str(info["name"]))
+        found = _answer(address, lambda: files.ls(inside, detail=True))
+        yield sorted(found, key=lambda info: str(info["name"]))
         return
     bucket, key, _ = files.split_path(inside)
-    more: dict[str, str] = {}
+    words = {"Bucket": bucket, "Prefix": f"{key.rstrip('/')}/" if key else "", "Delimiter": "/"}
     while True:
-        prefix = f"{key.rstrip('/')}/" if key else ""
-        page = files.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, Delimiter="/", **more)
+        page = _answer(address, lambda: files.call_s3("list_objects_v2", **words))
         found = [
             {"name": f"{bucket}/{one['Key']}", "type": "file", "size": one["Size"], **one}
             for one in page.get("Contents", ())
@@ -508,7 +508,7 @@ def _pages(files: Any, inside: str) -> Iterator[list[dict[str, Any]]]:
         yield sorted([*found, *folders], key=lambda info: str(info["name"]))
         if not page.get("IsTruncated"):
             return
-        more = {"ContinuationToken": page["NextContinuationToken"]}
+        words["ContinuationToken"] = page["NextContinuationToken"]
 
 
 def _named(folder: str, name: str) -> str:
