@@ -186,6 +186,17 @@ def test_classes_that_look_alike_are_no_clusters(tmp_path):
     assert not clusters.ungrouped
 
 
+def test_fine_texture_is_found_among_smooth_pictures():
+    """Its lowest frequencies are weak; their pattern counts, not their strength."""
+    rng = np.random.default_rng(0)
+    texture = rng.integers(0, 256, (32, 32), dtype=np.uint8)
+    coarse = rng.integers(0, 256, (40, 3, 3), dtype=np.uint8)
+    smooth = [np.asarray(Image.fromarray(one).resize((32, 32))) for one in coarse]
+    thumbnails = np.stack([*smooth, texture, np.roll(texture, 2, axis=1)])
+    clusters = find_clusters(thumbnails, np.arange(42), np.array(["a", "b"] * 21))
+    assert clusters.number.tolist() == [-1] * 40 + [0, 0]
+
+
 def test_a_recording_in_another_encoding_is_found(tmp_path):
     rng = np.random.default_rng(0)
     for label in ("low", "high"):

@@ -1,4 +1,4 @@
-"""The evaluation protocol is stated for each kind of split."""
+"""The items of a run are counted, and the evaluation protocol is stated for each kind of split."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from datasets.items.columns import with_columns
-from datasets.items.describe import describe_protocol
+from datasets.items.describe import LISTED, describe_protocol, described
 from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.items import Items
 from datasets.items.rehearsal import folds_of, split
@@ -95,3 +95,49 @@ APART = (
 )
 def test_each_way_to_split_is_told(data, columns, expected):
     assert protocol(DataSettings(data="x", **data), **columns) == expected
+
+
+MANY = [f"c{n:02d}" for n in range(LISTED + 1)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "more", "expected"),
+    [
+        (
+            [*"aaabb"],
+            {},
+            ["5 files of 2 classes", "training validation files", "a 3 0 3", "b 1 1 2", "all 4 1 5"],
+        ),
+        (
+            [*MANY, *MANY, *MANY[:-1]],
+            {},
+            ["38 files of 13 classes", "training validation files", "all 37 1 38", "Smallest class: c12, 2 files"],
+        ),
+        (
+            ["a|b", "a", "b", "", "a"],
+            {"multi_label": True},
+            ["5 files of 2 classes", "training validation files", "all 4 1 5"],
+        ),
+        (
+            [*"aaabb"],
+            {"windows": 9, "unknown": 2, "background": ["train", "train", "valid"]},
+            [
+                "5 files of 2 classes, cut into 9 windows",
+                "training validation files", "a 3 0 3", "b 1 1 2", "all 4 1 5",
+                "Unknown classes: 2 files, never trained on",
+                "Background: 3 files, 2 of them for training",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_the_data_are_counted_by_class_and_split(labels, more, expected):
+    paths = [f"{n}.png" for n in range(len(labels))]
+    splits = ["train"] * (len(labels) - 1) + ["valid"]
+    frame = with_columns(pd.DataFrame({"path": paths, "label": labels, "split": splits}))
+    table = Items(
+        frame, frame.iloc[: more.get("unknown", 0)], "picture", "x",
+        multi_label=more.get("multi_label", False),
+        background=pd.DataFrame({"split": more.get("background", [])}),
+    )  # fmt: skip
+    lines = described(table, more.get("windows", len(frame)))
+    assert [" ".join(line.split()) for line in lines] == [f"Data: x, {expected[0]}", *expected[1:]]
