@@ -18,7 +18,7 @@ from datasets.core.part import Part
 from datasets.images import opening
 from datasets.images.opening import open_picture
 from datasets.items import describe
-from datasets.items.duplicates import SHIFT, find_clusters, thumbnails_of
+from datasets.items.duplicates import SHIFT, correlation, find_clusters, thumbnails_of
 from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.preparing import Loaded, load_grouped, read_items
 from datasets.items.rehearsal import split
@@ -223,16 +223,12 @@ def test_a_recording_in_another_encoding_is_found(tmp_path):
     assert clustered["group"].nunique() == 2
 
 
-def test_candidates_lose_nothing_against_all_pairs(bursts):
-    """The reference compares every pair at every shift."""
-    from scipy.sparse.csgraph import connected_components
-
-    files = sorted(bursts.glob("*/*.jpg"))
-    thumbnails = thumbnails_of([Part(str(f)) for f in files], lambda item: open_picture(item.path))
+def correlation_at_all_shifts(thumbnails: np.ndarray) -> np.ndarray:
+    """The largest correlation of each pair, from every shift by itself."""
     values = thumbnails - thumbnails.mean((1, 2), keepdims=True)
     values /= np.linalg.norm(values, axis=(1, 2), keepdims=True)
     shifts = range(-SHIFT, SHIFT + 1)
-    best = np.max(
+    return np.max(
         [
             np.einsum("aij,bij->ab", values, np.roll(values, (y, x), (1, 2)))
             for y in shifts
@@ -240,6 +236,24 @@ def test_candidates_lose_nothing_against_all_pairs(bursts):
         ],
         axis=0,
     )
+
+
+def test_the_correlation_is_the_largest_of_small_shifts():
+    one = np.random.default_rng(0).integers(0, 256, (32, 32), dtype=np.uint8)
+    moves = [(0, 0), (SHIFT, -SHIFT), (SHIFT + 1, 0), (0, SHIFT + 1), (-SHIFT - 1, 0)]
+    thumbnails = np.stack([np.roll(one, move, (0, 1)) for move in moves])
+    found = correlation(thumbnails, thumbnails)
+    assert found == pytest.approx(correlation_at_all_shifts(thumbnails), abs=1e-5)
+    assert (found[0] > 0.99).tolist() == [True, True, False, False, False]
+
+
+def test_candidates_lose_nothing_against_all_pairs(bursts):
+    """The reference compares every pair at every shift."""
+    from scipy.sparse.csgraph import connected_components
+
+    files = sorted(bursts.glob("*/*.jpg"))
+    thumbnails = thumbnails_of([Part(str(f)) for f in files], lambda item: open_picture(item.path))
+    best = correlation_at_all_shifts(thumbnails)
     labels = np.array([file.parent.name for file in files])
     clusters = find_clusters(thumbnails, np.arange(len(files)), labels)
     _, expected = connected_components(best >= 0.75, directed=False)

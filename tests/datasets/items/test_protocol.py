@@ -56,6 +56,18 @@ APART = (
         ({}, LOOSE, f"{DRAWN}; {APART}{LESS}"),
         (
             {},
+            {"near": NearDuplicates((2,), (8,))},
+            f"{DRAWN}; near-duplicates kept together: 2 files in 1 cluster, the largest of 2; not kept together: 1 cluster "
+            f"of 8 files, which holds more than half of a class{LESS}",
+        ),
+        (
+            {},
+            {"near": NearDuplicates((), (8, 9))},
+            f"{DRAWN}; near-duplicates: none found; not kept together: 2 clusters of 8, 9 files, each of which holds more "
+            f"than half of a class{LESS}",
+        ),
+        (
+            {},
             {"group": SITES},
             "groups that were not in training (2 of 8), drawn at random",
         ),

@@ -58,6 +58,7 @@ def test_the_summary_counts_and_names_the_first() -> None:
     assert lines[1] == "  0.jpg: empty file"
     assert lines[-1] == "  … and 2 more, all in rejected.csv"
     assert len(lines) == 12
+    assert summary(rejected[:10]) == ["10 items left out:", *lines[1:11]]
     assert summary([]) == []
 
 
