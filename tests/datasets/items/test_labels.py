@@ -36,6 +36,7 @@ def test_a_cell_may_hold_several_labels_or_none(tmp_path: Path) -> None:
     assert table.frame["label"].tolist() == ["bird|rain", "bird", "", "rain|?bird"]
     assert (table.classes, len(table.unknown_items)) == (["bird", "rain"], 1)
     assert encode_targets("bird|rain", table.classes) == [1, 1]
+    assert encode_targets("bird", table.classes) == [1, 0]
     known = encode_targets("rain|?bird", table.classes)
     assert math.isnan(known[0])
     assert known[1] == 1

@@ -118,24 +118,24 @@ MANY = [f"c{n:02d}" for n in range(LISTED + 1)]
         (
             [*"aaabb"],
             {},
-            ["5 files of 2 classes", "training validation files", "a 3 0 3", "b 1 1 2", "all 4 1 5"],
+            ["5 files of 2 classes", "training validation calibration files", "a 3 0 0 3", "b 0 1 1 2", "all 3 1 1 5"],
         ),
         (
             [*MANY, *MANY, *MANY[:-1]],
             {},
-            ["38 files of 13 classes", "training validation files", "all 37 1 38", "Smallest class: c12, 2 files"],
+            ["38 files of 13 classes", "training validation calibration files", "all 36 1 1 38", "Smallest class: c12, 2 files"],
         ),
         (
             ["a|b", "a", "b", "", "a"],
             {"multi_label": True},
-            ["5 files of 2 classes", "training validation files", "all 4 1 5"],
+            ["5 files of 2 classes", "training validation calibration files", "all 3 1 1 5"],
         ),
         (
             [*"aaabb"],
             {"windows": 9, "unknown": 2, "background": ["train", "train", "valid"]},
             [
                 "5 files of 2 classes, cut into 9 windows",
-                "training validation files", "a 3 0 3", "b 1 1 2", "all 4 1 5",
+                "training validation calibration files", "a 3 0 0 3", "b 0 1 1 2", "all 3 1 1 5",
                 "Unknown classes: 2 files, never trained on",
                 "Background: 3 files, 2 of them for training",
             ],
@@ -144,7 +144,7 @@ MANY = [f"c{n:02d}" for n in range(LISTED + 1)]
 )  # fmt: skip
 def test_the_data_are_counted_by_class_and_split(labels, more, expected):
     paths = [f"{n}.png" for n in range(len(labels))]
-    splits = ["train"] * (len(labels) - 1) + ["valid"]
+    splits = ["train"] * (len(labels) - 2) + ["calibration", "valid"]
     frame = with_columns(pd.DataFrame({"path": paths, "label": labels, "split": splits}))
     table = Items(
         frame, frame.iloc[: more.get("unknown", 0)], "picture", "x",

@@ -129,6 +129,10 @@ def test_rows_without_path_or_label_and_missing_files_are_listed(root: Path) -> 
             r"row 3: start 5 is not before end 3",
         ),
         (
+            "path,label,start,end\na.wav,cat,5,5\n",
+            r"row 2: start 5 is not before end 5",
+        ),
+        (
             "Path,PATH,label\na.jpg,b.jpg,cat\n",
             r"'Path' and 'PATH' could both be the column 'path'",
         ),
