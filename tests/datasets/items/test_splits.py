@@ -116,6 +116,15 @@ def test_a_class_in_one_group_is_learned_not_held_out(seed: int) -> None:
     assert set(split.loc[split["split"].eq("train"), "label"]) == {"rare", "b", "c"}
 
 
+def test_one_small_group_for_both_held_out_parts_is_divided_between_them() -> None:
+    frame = table({"a": 4, "b": 2}, group=lambda label, i: f"g{i if label == 'b' else i // 2}")
+    split, _ = assign_splits(frame, valid=0.3, calibration=0.1)
+    assert sorted(split["split"]) == ["calibration", *["train"] * 3, *["valid"] * 2]
+    learned = groups_in(split, "train")
+    assert len(learned) == 1
+    assert not learned & groups_in(split, "valid", "calibration")
+
+
 def test_given_parts_are_kept() -> None:
     frame = table(
         {"a": 30, "b": 30}, split=lambda label, i: ("train", "valid", "calibration")[i % 3]
