@@ -350,7 +350,7 @@ def test_times_that_a_program_has_rounded_are_those_of_the_item(
     rows = [
         (0, "a", "old", 1.897648165999982, 2.5, nan), (0, "a", "near", 1.8985, 2.5, nan),
         (0, "a", "apart", 7.0, 8.0, nan), (0, "b", "old", nan, nan, moment),
-        (0, "b", "apart", nan, nan, moment + 8),
+        (0, "b", "apart", nan, nan, moment + 8), (0, "d", "another file", 1.898, 2.5001, nan),
         (1, "a", "new", 1.898, 2.5001, nan), (1, "a", "new", 1.898, 2.5001, nan),
         (1, "a", "exact", 1.8985, 2.5, nan), (1, "a", "other", 7.002, 8.0, nan),
         (1, "a", "whole", nan, nan, nan), (1, "b", "new", nan, nan, 1126259462.0126),
@@ -359,13 +359,13 @@ def test_times_that_a_program_has_rounded_are_those_of_the_item(
     frame = pd.DataFrame(rows, columns=["source", "path", "label", "start", "end", "gps"])
     frame[["x", "y", "width", "height"]] = float("nan")
     corrected, corrections, rejected = apply_corrections(frame)
-    numbers = [0, 1, 2, 3, 4, 8, 9, 11, 12]
+    numbers = [0, 1, 2, 3, 4, 5, 9, 10, 12, 13]
     times = ["start", "end", "gps"]
     pd.testing.assert_frame_equal(
         corrected[times], frame.loc[numbers, times].reset_index(drop=True), check_exact=True
     )
     assert corrected["label"].tolist() == [
-        "new", "exact", "apart", "new", "apart", "other", "whole", "other", "first",
+        "new", "exact", "apart", "new", "apart", "another file", "other", "whole", "other", "first",
     ]  # fmt: skip
     assert corrections["span"].tolist() == [
         "1.89765 to 2.5 s",

@@ -11,6 +11,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.core.file_state import FileState
+from datasets.items.columns import with_columns
 from datasets.items.describe import described
 from datasets.items.preparing import Loaded, read_items
 from datasets.items.rehearsal import CHANGED, check_splits, folds_of, split
@@ -252,6 +253,17 @@ def test_folds_are_of_new_items_alone(run: Path, pictures: Path) -> None:
     counts = tested.loc[tested["rehearsed"], "split"].value_counts().to_dict()
     assert counts == {"train": 16, "calibration": 8}
     assert set(tested["split"]) <= {*SPLITS}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_each_fold_is_tested_by_the_run_that_names_it(seed: int) -> None:
+    files = pd.DataFrame({"path": [f"{n}.png" for n in range(24)], "label": ["a", "b"] * 12})
+    table, data = with_columns(files), DataSettings(cv=3)
+    folds = folds_of(table, data, seed)
+    for name in "123":
+        frame, _ = split(table, replace(data, fold=name), seed)
+        tested = frame.index[frame["split"].eq("test")]
+        assert [*tested] == [*folds.index[folds.eq(name)]]
 
 
 def test_a_class_of_one_corrected_file_waits_for_more(
