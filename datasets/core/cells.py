@@ -14,7 +14,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+#: Lines that show the separator of a table, and where its header is.
+_LOOKED_AT = 20
 _MAX_COLUMNS = 1000
 #: Suffixes of the table files that can be read.
 ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".xls", ".ods")
@@ -192,10 +194,14 @@ def _plain_columns(path: Path) -> pd.DataFrame:
 
 
 def _read_sheet(path: Path) -> pd.DataFrame:
-    """The first sheet of a spreadsheet; its dates are ISO 8601. Empty rows keep their numbers."""
+    """The first sheet of a spreadsheet; its dates are ISO 8601. Rows keep their numbers below empty ones and titles."""
     import pandas as pd
 
-    frame = pd.read_excel(path, engine="calamine", dtype=str, na_filter=False)
+    read = partial(pd.read_excel, path, engine="calamine", dtype=str, na_filter=False)
+    filled = read(header=None, nrows=_LOOKED_AT).ne("").sum(axis=1)
+    titles = int(filled.gt(1).argmax()) or int(filled.gt(0).argmax())
+    frame = read(header=titles)
+    frame.index += titles
     return frame.rename(columns=str).map(lambda cell: unguard(str(cell)))
 
 
@@ -254,7 +260,7 @@ def read_csv(
 
     try:
         encoding = encoding or _encoding(path)
-        separator, stated, columns = _header(path, encoding, separator)
+        separator, stated, titles, columns = _header(path, encoding, separator, named=names is None)
         if len(columns) > _MAX_COLUMNS:  # pandas takes milliseconds for each
             raise BadFile(
                 path,
@@ -262,15 +268,17 @@ def read_csv(
             )
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            return read_frame(
+            frame = read_frame(
                 path,
                 sep=separator,
                 encoding=encoding,
                 index_col=False,
-                skiprows=stated,
+                skiprows=stated + titles,
                 header="infer" if names is None else None,
                 names=names,
             )
+            frame.index += titles  # rows keep their numbers
+            return frame
     except pd.errors.ParserWarning:
         raise BadFile(
             path,
@@ -313,17 +321,23 @@ def with_points(cells: pd.Series) -> pd.Series:
 def column_names(path: Path) -> list[str]:
     """Column names of a text table; an empty list if it cannot be read."""
     try:
-        return [str(unguard(name)) for name in _header(path, _encoding(path))[2]]
+        return [str(unguard(name)) for name in _header(path, _encoding(path))[-1]]
     except (OSError, ValueError, csv.Error):
         return []
 
 
-def _header(path: Path, encoding: str, separator: str | None = None) -> tuple[str, int, list[str]]:
-    """Separator of a text table (the given one, if any), the number of lines before its header, and the names in it."""
+def _header(
+    path: Path, encoding: str, separator: str | None = None, *, named: bool = True
+) -> tuple[str, int, int, list[str]]:
+    """Separator of a text table (the given one, if any), the numbers of lines before its header that state it and that are
+    titles, and the names in the header.
+
+    ``named`` : it has a header, before which titles are lines with one cell that is filled, or none.
+    """
     with _opened(path) as binary, TextIOWrapper(binary, encoding, newline="") as file:
         first = file.readline(1 << 20)
         stated = _STATED_SEPARATOR.fullmatch(first.rstrip("\r\n"))
-        lines = [file.readline(1 << 20) if stated else first, *islice(file, 20)]
+        lines = [file.readline(1 << 20) if stated else first, *islice(file, _LOOKED_AT)]
     usual = "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
     separators = separator or (stated[1] if stated else usual)
     tables = {one: [*filter(None, csv.reader(lines, delimiter=one))] or [[]] for one in separators}
@@ -335,7 +349,18 @@ def _header(path: Path, encoding: str, separator: str | None = None) -> tuple[st
 
     # The first of the best: a header of one column has the separator that the ending promises.
     separator = max(tables, key=columns)
-    return separator, int(stated is not None), tables[separator][0]
+    titles, names = _titles(lines, separator) if named else (0, tables[separator][0])
+    return separator, int(stated is not None), titles, names
+
+
+def _titles(lines: Iterable[str], separator: str) -> tuple[int, list[str]]:
+    """How many lines there are before the first row with two cells that are filled, if any has, and this row."""
+    rows, first, before = csv.reader(lines, delimiter=separator), [""], 0
+    for row in rows:
+        if sum(map(bool, row)) > 1:
+            return before, row
+        first, before = first if any(first) else row, rows.line_num
+    return 0, first
 
 
 def _opened(path: Path) -> BinaryIO:

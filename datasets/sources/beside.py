@@ -25,8 +25,10 @@ class FilesByName:
 
     def __init__(self, files: list[str]) -> None:
         self._named: dict[tuple[Path | None, str], list[str]] = defaultdict(list)
+        self._alike: dict[str, list[str]] = defaultdict(list)
         for file in map(as_path, files):
             for key in map(_composed, {file.name, file.stem, tab_cell(file.name)}):
+                self._alike[key.casefold()].append(str(file))
                 for folder in (file.parent, None):
                     self._named[folder, key].append(str(file))
 
@@ -39,9 +41,10 @@ class FilesByName:
         return file
 
     def named(self, folder: Path | None, name: str) -> list[str]:
-        """Files of this name in the folder; if there are none, in all folders."""
+        """Files of this name in the folder; if there are none, in all folders, then those that only case tells apart."""
         name = _composed(name)
-        return self._named.get((folder, name)) or self._named.get((None, name), [])
+        same = self._named.get((folder, name)) or self._named.get((None, name))
+        return same or self._alike.get(name.casefold(), [])
 
     def named_after(self, annotations: Path) -> list[str]:
         """Files that annotations are named after: ``a.wav`` for ``a.Table.1.selections.txt``, unless there is

@@ -35,7 +35,7 @@ PATHS = (
 )  # fmt: skip
 LABELS = (
     "labels", "species", "speciesname", "commonname", "scientificname", "class", "classname", "category",
-    "categoryname", "primarylabel", "eventlabel", "eventlabels", "annotation", "tag", "tags", "findinglabels",
+    "categoryname", "primarylabel", "eventlabel", "eventlabels", "scenelabel", "annotation", "tag", "tags", "findinglabels",
     "breed", "diagnosis", "target", "speciesid", "classid", "categoryid",
 )  # fmt: skip
 #: Words for start and end in the names of columns, which may add a unit: "Start (s)", start_time, startSec, onset_s,

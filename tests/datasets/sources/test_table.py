@@ -439,6 +439,29 @@ def sheet(path: Path, rows: Sequence[Sequence[object]], name: str = "first") -> 
     return path
 
 
+@pytest.mark.parametrize("titles", [0, 1, 3])
+@pytest.mark.parametrize("ending", ["xlsx", "csv"])
+def test_titles_above_the_header_are_no_header(tmp_path: Path, ending: str, titles: int) -> None:
+    """As are empty rows. Rows keep their numbers, and names of Windows find files in any case."""
+    rows: list[list[str | None]] = [[None] * 3, ["Survey", None, None], [None] * 3][:titles]
+    rows += [
+        ["File", "Species", "Year"],
+        ["A.JPG", "fox", "1"],
+        ["b.jpg", None, "1"],
+        ["B.jpg", "hare", "1"],
+    ]
+    for name in ("a.jpg", "b.jpg"):
+        picture(tmp_path / name)
+    file = tmp_path / f"t.{ending}"
+    if ending == "xlsx":
+        sheet(file, rows)
+    else:
+        write(file, "".join(";".join(cell or "" for cell in row) + "\n" for row in rows))
+    table = load_table(file, check=False, learned=False)
+    assert [Path(path).name for path in table.frame["path"]] == ["a.jpg", "b.jpg"]
+    assert table.rejected[0].reason == f"no label (row {titles + 3} of {file.name})"
+
+
 def test_the_first_sheet_of_a_workbook_is_read(tmp_path: Path) -> None:
     rows = [[f"{n}.wav", n % 2 + 1, 0.5 * n, 3] for n in range(4)]
     rows += [
@@ -448,7 +471,7 @@ def test_the_first_sheet_of_a_workbook_is_read(tmp_path: Path) -> None:
         ["6.wav", "=x & y", 1, 2],
     ]
     file = sheet(tmp_path / "t.xlsx", [["Filename", "Class", "Start (s)", "End (s)"], *rows])
-    table = load_table(file, check=False)
+    table = load_table(file, check=False, learned=False)
     frame = table.frame
     assert frame["label"].tolist() == ["1", "2", "1", "2", "=x & y", "=x & y"]
     assert frame["start"].tolist() == [0, 0.5, 1, 1.5, 1, 1]
