@@ -49,10 +49,10 @@ def read_tables(path: Path, options: ReadOptions) -> Rows:
 def _read(path: Path, options: ReadOptions) -> Rows:
     from pyarrow.parquet import ParquetFile
 
-    from datasets.core.members import media_columns, member_names
+    from datasets.core.members import BUFFER, media_columns, member_names
 
     cells = read_cells(path)
-    with ParquetFile(path) as file:
+    with ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
         column = _media_column(path, media_columns(file), options)
         features = _features(file)
         try:
