@@ -65,7 +65,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     label = None if options.label else label_column(path, cells, options, "path")
     if label and (names := features.get(label, {}).get("names")):  # -1 is no label
         named = {"-1": ""} | {str(number): name for number, name in enumerate(names)}
-        cells[label] = cells[label].replace(named)
+        cells[label] = cells[label].replace(to_replace=named)
     return read_rows(path, replace(options, path_column=None), cells=cells, resolve=False)
 
 
