@@ -57,7 +57,8 @@ class Axes(NamedTuple):
         """Round frequencies and their places between the ``rows``."""
         from matplotlib.ticker import EngFormatter
 
-        (low, high), name, ticks = self.rows, EngFormatter(sep=""), dict[str, float]()
+        name = EngFormatter(sep="", useMathText=False)  # which gwpy turns on when it is imported
+        (low, high), ticks = self.rows, dict[str, float]()
         for hertz in (k * 10.0**decade for decade in range(6) for k in (1, 2, 5)):
             place = float(self.scale(hertz))
             apart = place - max(ticks.values(), default=-np.inf) > 0.06 * (high - low)

@@ -14,7 +14,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -197,10 +197,14 @@ def _read_sheet(path: Path) -> pd.DataFrame:
     """The first sheet of a spreadsheet; its dates are ISO 8601. Rows keep their numbers below empty ones and titles."""
     import pandas as pd
 
-    read = partial(pd.read_excel, path, engine="calamine", dtype=str, na_filter=False)
-    filled = read(header=None, nrows=_LOOKED_AT).ne("").sum(axis=1)
+    def read(header: int | None, rows: int | None = None) -> pd.DataFrame:
+        return pd.read_excel(
+            path, header=header, nrows=rows, engine="calamine", dtype=str, na_filter=False
+        )
+
+    filled = (read(None, _LOOKED_AT) != "").sum(axis=1)
     titles = int(filled.gt(1).argmax()) or int(filled.gt(0).argmax())
-    frame = read(header=titles)
+    frame = read(titles)
     frame.index += titles
     return frame.rename(columns=str).map(lambda cell: unguard(str(cell)))
 

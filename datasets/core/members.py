@@ -19,9 +19,10 @@ import tarfile
 import zipfile
 import zlib
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -38,6 +39,10 @@ _BEGIN = {
     rb"RIFF....WAVE": ".wav", rb"fLaC": ".flac", rb"OggS": ".ogg", rb"ID3|\xff[\xe2-\xff]": ".mp3", rb"....ftyp": ".m4a",
 }  # fmt: skip
 
+#: A column, a row, and the contents of this and the following rows.
+_Batch = tuple[str, int, list[bytes | None]]
+#: Bytes of a Parquet table that are read at once, and about those of a batch: a group of rows may be all of the table.
+BUFFER, _BATCH = 1 << 20, 1 << 26
 #: How packed files begin, and what opens them.
 _PACKED: dict[bytes, Callable[[str], Any]] = {
     b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open,
@@ -186,11 +191,12 @@ class ParquetMembers(AbstractFileSystem):
         from pyarrow.parquet import ParquetFile
 
         super().__init__(**options)
-        self._file = ParquetFile(fo)
+        self._file = ParquetFile(fo, buffer_size=BUFFER, pre_buffer=False)
         self._stamp, meta = _stamp(fo), self._file.metadata
         groups = (meta.row_group(n).num_rows for n in range(meta.num_row_groups))
         self._first_rows = [0, *accumulate(groups)]
-        self._group: tuple[str, int, list[bytes | None]] = ("", -1, [])
+        self._group, self._ahead = ("", -1), iter(list[_Batch]())
+        self._batches = deque[_Batch](maxlen=2)  # threads do not ask in the order of the rows
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         """The columns of files, or the members of one."""
@@ -216,17 +222,30 @@ class ParquetMembers(AbstractFileSystem):
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> io.BytesIO:
         column, row = self._place(self._strip_protocol(path).strip("/"))
-        group = bisect_right(self._first_rows, row) - 1
-        if self._group[:2] != (column, group):
-            self._group = column, group, self._contents(column, group)
-        content = self._group[2][row - self._first_rows[group]]
-        if content is None:
-            raise FileNotFoundError(path)
-        return io.BytesIO(content)
+        for of, first, contents in chain(self._batches, self._following(column, row)):
+            if of == column and first <= row < first + len(contents):
+                if (content := contents[row - first]) is not None:
+                    return io.BytesIO(content)
+                break
+        raise FileNotFoundError(path)
 
-    def _contents(self, column: str, group: int) -> list[bytes | None]:
-        cells = self._file.read_row_group(group, columns=[bytes_of(self._file, column)])[column]
-        return [one["bytes"] if isinstance(one, dict) else one for one in cells.to_pylist()]
+    def _following(self, column: str, row: int) -> Iterator[_Batch]:
+        """The batches after the last one, or those from the beginning of the group if the row is before that."""
+        group = bisect_right(self._first_rows, row) - 1
+        if self._group != (column, group) or row < self._batches[-1][1]:
+            self._group, self._ahead = (column, group), self._in_batches(column, group)
+        for batch in self._ahead:
+            self._batches.append(batch)
+            yield batch
+
+    def _in_batches(self, column: str, group: int) -> Iterator[_Batch]:
+        about, first = self._file.metadata.row_group(group), self._first_rows[group]
+        rows = max(1, _BATCH * about.num_rows // max(1, about.total_byte_size))
+        columns = [bytes_of(self._file, column)]
+        for batch in self._file.iter_batches(rows, row_groups=[group], columns=columns):
+            cells = batch.column(0).to_pylist()
+            yield column, first, [one["bytes"] if isinstance(one, dict) else one for one in cells]
+            first += len(cells)
 
     def _place(self, name: str) -> tuple[str, int]:
         column, _, member = name.rpartition("/")

@@ -16,6 +16,7 @@ from datasets.core.json_files import has_keys, read_json
 from datasets.core.part import Box
 from datasets.core.scanning import NOT_UTF8, in_unicode
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.naming import Below
 from datasets.sources.regions import box_of_pixels, one_label_each, usable_label
 
 #: Fields of an image that COCO Camera Traps adds, by the column that each becomes. Pictures of one place stay together.
@@ -95,12 +96,36 @@ def _images(file: Path, listed: list[Any]) -> tuple[dict[str, dict[str, Any]], l
             path = file_named(file.parent, image["file_name"])
             images[str(image["id"])] = image | {"path": path}
     if images and not any(exists(image["path"]) for image in images.values()):
+        images, several = _elsewhere(file, images)
+        rejected += several
+    return images, rejected
+
+
+def _elsewhere(
+    file: Path, images: dict[str, dict[str, Any]]
+) -> tuple[dict[str, dict[str, Any]], list[Rejected]]:
+    """Images whose names are not relative to the folder of the JSON: ``train2017/1.jpg`` beside ``annotations``;
+    and those whose file may be one of several."""
+    below = Below(file.parent, "picture")
+    names = [image["file_name"] for image in images.values()]
+    found = {name: below.find(name) for name in names} | below.moved(names)
+    if not any(found.values()):
         raise BadFile(
             file,
             f"none of its {len(images)} pictures exists, the first is {next(iter(images.values()))['path']}. Its names "
             "are relative to its folder: move it beside the pictures",
         )
-    return images, rejected
+    several = {name for name, files in found.items() if len(files) > 1}
+    rejected = [
+        Rejected(name, f"several files are called so: {', '.join(found[name])}")
+        for name in sorted(several)
+    ]
+    paths = {name: files[0] for name, files in found.items() if files}
+    kept = {n: image for n, image in images.items() if image["file_name"] not in several}
+    return {
+        number: image | {"path": paths.get(image["file_name"], image["path"])}
+        for number, image in kept.items()
+    }, rejected
 
 
 def _annotations(

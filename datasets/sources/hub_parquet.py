@@ -49,10 +49,10 @@ def read_tables(path: Path, options: ReadOptions) -> Rows:
 def _read(path: Path, options: ReadOptions) -> Rows:
     from pyarrow.parquet import ParquetFile
 
-    from datasets.core.members import media_columns, member_names
+    from datasets.core.members import BUFFER, media_columns, member_names
 
     cells = read_cells(path)
-    with ParquetFile(path) as file:
+    with ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
         column = _media_column(path, media_columns(file), options)
         features = _features(file)
         try:
@@ -65,7 +65,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     label = None if options.label else label_column(path, cells, options, "path")
     if label and (names := features.get(label, {}).get("names")):  # -1 is no label
         named = {"-1": ""} | {str(number): name for number, name in enumerate(names)}
-        cells[label] = cells[label].replace(named)
+        cells[label] = cells[label].replace(to_replace=named)
     return read_rows(path, replace(options, path_column=None), cells=cells, resolve=False)
 
 

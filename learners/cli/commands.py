@@ -20,7 +20,7 @@ FREE_OF_PREDICTION = (
 )  # fmt: skip
 
 MODEL = "Model folder, such as runs/photos/model or hf:USER/NAME."
-PATHS = "Files, folders, or patterns in quotes."
+PATHS = "Files, folders, addresses such as s3://bucket/new, or patterns in quotes."
 #: Help of flags that several commands have.
 MOMENT = "GPS seconds of strain, such as 1126259462.4, or seconds from the start of a sound"
 STRAIN = "For a table of triggers: folder, pattern or LAL cache of the strain files."

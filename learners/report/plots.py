@@ -291,7 +291,9 @@ def panel(
     from matplotlib.figure import Figure
 
     svgs: list[Markup] = []
-    with _ALONE, matplotlib.rc_context({**_STYLE, "svg.hashsalt": title}):
+    with _ALONE, matplotlib.rc_context():
+        matplotlib.rcdefaults()  # gwpy changes them when it is imported
+        matplotlib.rcParams.update({**_STYLE, "svg.hashsalt": title})
         figure = Figure(figsize=size, layout="constrained")
         yield figure.subplots(), lambda: svgs[0]
         buffer = io.StringIO()

@@ -76,6 +76,19 @@ def test_boxes_in_pixels_become_fractions_and_keep_their_labels(tmp_path: Path) 
     )
 
 
+def test_pictures_of_cocos_own_folders_are_found(tmp_path: Path) -> None:
+    """``annotations/instances.json`` beside ``train2017/1.png``; of two files of a name neither is taken."""
+    (tmp_path / "annotations").mkdir()
+    images = [image(n, gone=True, file_name=f"{n}.png") for n in range(5)]
+    file = coco(tmp_path / "annotations", images, [annotation(n, 7 + n % 2 * 2) for n in range(5)])
+    for name in ("train2017/0", "train2017/1", "val2017/2", "val2017/3", "val2017/4", "more/4"):
+        picture(tmp_path / f"{name}.png")
+    table = load_table(file)
+    found = [str(Path(path).relative_to(tmp_path)) for path in table.frame["path"]]
+    assert found == [f"train2017/{n}.png" for n in (0, 1)] + [f"val2017/{n}.png" for n in (2, 3)]
+    assert "val2017/4.png" in table.rejected[0].reason
+
+
 def test_camera_traps_say_place_sequence_and_time(tmp_path: Path) -> None:
     images = [
         image(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datasets.core import members
 from datasets.core.address import local
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
@@ -83,3 +84,17 @@ def test_another_column_of_labels_and_of_files(tmp_path: Path) -> None:
     assert "parquet://mask/3.png" in load_table(path, path_column="mask").frame["path"].tolist()[3]
     with pytest.raises(SecondhandError, match=r"t\.parquet: no column 'bird' of files"):
         load_table(path, path_column="bird")
+
+
+def test_a_large_group_of_rows_is_read_in_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In any order, with few rows in memory; the whole table is one group."""
+    contents = [f"{number:09}".encode() for number in range(200)]
+    file = table(tmp_path / "t.parquet", "image", contents, [None] * 200)
+    pq.write_table(pq.read_table(file), file)  # as one group
+    monkeypatch.setattr(members, "_BATCH", 200)
+    opened = members.ParquetMembers(str(file))
+    for row in [*range(0, 200, 7), 3, 199, *range(50, 0, -3)]:
+        assert opened._open(f"image/{row}.jpg").read() == contents[row]
+        assert sum(len(batch[2]) for batch in opened._batches) <= 40

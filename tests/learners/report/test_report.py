@@ -10,6 +10,7 @@ from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -320,6 +321,15 @@ def test_the_kept_weights_are_marked_on_the_curves(history, phase, position):
     plotted = plots.curves(epochs, best if phase else None)
     assert [">kept<" in str(plot) for plot in plotted] == [bool(phase)] * 2
     assert all(str(plot).count(">head<") == 1 for plot in plots.curves(epochs.iloc[:1]))
+
+
+def test_other_libraries_do_not_change_the_plots():
+    """gwpy sets such values when it is imported."""
+    confusion = np.eye(2, 3, dtype=np.int64)
+    plot = plots.confusion(confusion, ["a", "b"], "counts")
+    others = {"axes.formatter.use_mathtext": True, "axes.grid": True, "font.size": 20}
+    with matplotlib.rc_context(others):
+        assert plots.confusion(confusion, ["a", "b"], "counts") == plot
 
 
 def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch):
