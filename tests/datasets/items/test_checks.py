@@ -153,6 +153,15 @@ def test_a_folder_that_cannot_be_learned_from(
     assert str(root) in str(error.value)
 
 
+def test_files_of_a_class_that_is_too_small_are_left_out(root: Path) -> None:
+    only = picture(root / "cow" / "only.png")
+    table = load_table(root)
+    assert table.classes == ["cat", "dog"]
+    (rejected,) = table.rejected
+    assert rejected.path == str(only)
+    assert "'cow' has 1 usable file" in rejected.reason
+
+
 def test_windows_of_one_recording_are_items_of_their_own(tmp_path: Path) -> None:
     for name in ("a.wav", "b.wav"):
         sound(tmp_path / name)
