@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.labels import encode_targets, parse_names
+from datasets.items.labels import encode_targets, joined_by, parse_names
 from datasets.items.splits import assign_splits, missing_split
 from datasets.items.table import load_table
 
@@ -137,6 +137,21 @@ def test_splits_have_their_part_of_each_label_and_of_groups_all_or_nothing() -> 
         ).value_counts()
         for k, total in enumerate(present.sum(axis=0)):
             assert abs(counts.get(f"c{k}", 0) - 0.15 * total) <= max(2, 0.15 * 0.15 * total), k
+
+
+@pytest.mark.parametrize(
+    ("names", "several", "expected"),
+    [
+        (["fox", "fox, deer"], True, (",", "fox, deer")),
+        (["fox", "fox; deer"], True, (";", "fox; deer")),
+        (["fox", "owl, deer"], True, ("", "")),
+        (["fox", "fox, deer"], False, ("", "")),
+    ],
+)
+def test_a_comma_joins_names_of_which_one_is_a_label(
+    names: list[str], several: bool, expected: tuple[str, str]
+) -> None:
+    assert joined_by(names, several=several) == expected
 
 
 @pytest.mark.parametrize("word", ["nocall", "Nocall", "NO CALL", "no_call"])
