@@ -84,6 +84,7 @@ def test_each_label_keeps_the_precision_it_guarantees():
         broken += [targets[assigned[:, k], k].mean() < 0.8 for k in (0, 1)]
         assert model.thresholds[0].coverage > 0.2
     assert (broken <= 3).all()  # more has a chance of 1 in 400 at 5 %
+    assert model.thresholds[0].accuracy_low >= 0.8 > model.thresholds[2].accuracy_low
     assert "cannot guarantee a precision" in model.thresholds[2].message
     assert model.thresholds[2].value == 0.8  # above the default rule's, here 0.5
     assert "--target-accuracy" in model.thresholds[2].message
