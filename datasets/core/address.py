@@ -39,7 +39,9 @@ REQUESTS, AHEAD = 16, 64
 LOOK = 2**30
 
 _SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
-_USER = re.compile(r"(?<!abfs)(?<!abfss)(?<!adl)(?<!az)(?<!wasb)(?<!wasbs)(://)[^/\s'\"@]+@")
+#: In these a name before @ is that of a container.
+_CONTAINERS = ("abfs", "abfss", "adl", "az", "wasb", "wasbs")
+_USER = re.compile(rf"""{"".join(f"(?<!{one})" for one in _CONTAINERS)}(://)[^/\s'"@]+@""")
 _SIGNATURE = re.compile(
     r"(?i)x-(amz|goog)-|\w*(sign?|signature|token|expires|key|policy)\b|s[a-z]{1,4}="
 )
@@ -52,8 +54,6 @@ ARCHIVES = {
     **dict.fromkeys((".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz"), "tar"),
     ".parquet": "parquet",
 }
-#: In these a name before @ is that of a container.
-_CONTAINERS = ("abfs", "abfss", "adl", "az", "wasb", "wasbs")
 #: What identifies the content of a file, in the words of the drivers: the first that there is.
 _CONTENT = ("ETag", "etag", "md5Hash", "blob_id", "sha256", "Content-MD5", "Digest", "CRC")
 _TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "updated", "date_time")

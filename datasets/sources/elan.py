@@ -9,10 +9,9 @@ from xml.etree.ElementTree import Element
 
 from datasets.core.xml_files import line_of, read_xml
 from datasets.kinds.base import find_kind
-from datasets.sources import tiers, tracks
-from datasets.sources.base import SOURCES, ReadOptions
+from datasets.sources import tiers
 from datasets.sources.tiers import Tier
-from datasets.sources.tracks import ParsedSelection, Selection, TrackSource, seconds
+from datasets.sources.tracks import ParsedSelection, Selection, seconds
 
 #: Most tiers above each other; in a file whose annotations refer to each other in a circle there is no end.
 _DEPTH = 100
@@ -58,19 +57,4 @@ def _recording(root: Element) -> tuple[str, float]:
     return "", 0.0
 
 
-def _parse(path: Path, options: ReadOptions) -> list[ParsedSelection]:
-    return tiers.chosen_spans(path, _read_tiers(path), options)
-
-
-SOURCES.add(
-    TrackSource(
-        name="elan",
-        order=43,
-        claims=lambda path, options: path.suffix.lower() == ".eaf" and path.is_file(),
-        read=tracks.read,
-        endings=(".eaf",),
-        reads="annotations of ELAN",
-        check=tiers.check,
-        parse=_parse,
-    )
-)
+tiers.add_format("elan", 43, ".eaf", "annotations of ELAN", _read_tiers)

@@ -197,7 +197,7 @@ def span_columns(path: Path, cells: pd.DataFrame) -> dict[str, str | None]:
     return {}
 
 
-def _is_file(path: str) -> bool:
+def is_there(path: str) -> bool:
     """Whether there is a file; an address with the ending of one is taken at its word, as asking takes a request."""
     return find_kind(path) is not None if is_address(path) else os.path.isfile(path)
 
@@ -236,7 +236,7 @@ class Below:
 
     def _find(self, cell: str) -> list[str]:
         path = file_named(self.folder, cell)
-        if _is_file(path):
+        if is_there(path):
             return [path]
         name = PureWindowsPath(cell.strip())  # splits at \ and at /
         if not name.name or name.anchor or name.parts[0] == "~" or "://" in cell:
@@ -267,7 +267,7 @@ class Below:
     def _nearest(self, cell: str) -> tuple[int, list[str]]:
         """How many parts of the path agree, and the files of which most do."""
         path, name = file_named(self.folder, cell), PureWindowsPath(cell.strip())
-        if _is_file(path):
+        if is_there(path):
             return len(Path(path).parts), [path]
         files = {file: _agree(file, name) for file in self._named(None, name)}
         most = max(files.values(), default=0)
@@ -279,7 +279,7 @@ class Below:
         At least a folder agrees, or the file is beside the table: a name alone may be that of another file.
         """
         far = [name for name in names if PureWindowsPath(name.strip()).anchor]
-        far = [name for name in far if not _is_file(file_named(self.folder, name))]
+        far = [name for name in far if not is_there(file_named(self.folder, name))]
         return {
             name: [
                 file

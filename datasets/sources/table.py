@@ -32,6 +32,7 @@ from datasets.sources.naming import (
     are_known,
     are_recordings,
     column_named,
+    is_there,
     label_column,
     one_hot_columns,
     one_label_each,
@@ -102,19 +103,16 @@ def _with_files(
     ``needed`` : the items are files, and not only called after some.
     """
     named = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
-    found = {cell: below.find(cell) for cell in named}
+    found = {cell: below.find(cell) for cell, file in named.items() if not is_there(file)}
     found |= below.moved(cell for cell, files in found.items() if not files)
     if not needed:
         found = {cell: files if len(files) == 1 else [] for cell, files in found.items()}
-    elsewhere = [
-        cell for cell, files in found.items() if len(files) == 1 and named[cell] not in files
-    ]
-    if elsewhere:
+    if elsewhere := [cell for cell, files in found.items() if len(files) == 1]:
         log.info(
             "%s: files found by their names below its folder: %d, such as %s for %s",
             path, len(elsewhere), found[elsewhere[0]][0], quoted(elsewhere[0]),
         )  # fmt: skip
-    found = {cell: files or [named[cell]] for cell, files in found.items()}
+    found = {cell: found.get(cell) or [file] for cell, file in named.items()}
     files, several = placed(path, frame["path"], found)
     return frame.loc[files.index].assign(path=files), several
 

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, quoted
-from datasets.sources import tiers, tracks
-from datasets.sources.base import SOURCES, ReadOptions
+from datasets.sources import tiers
 from datasets.sources.tiers import Tier
-from datasets.sources.tracks import ParsedSelection, Selection, TrackSource, seconds
+from datasets.sources.tracks import Selection, seconds
 
 _POINTS = "TextTier"
 _CLASSES = ("IntervalTier", _POINTS)
@@ -82,19 +81,4 @@ def _read_tiers(path: Path) -> list[Tier]:
     return found
 
 
-def _parse(path: Path, options: ReadOptions) -> list[ParsedSelection]:
-    return tiers.chosen_spans(path, _read_tiers(path), options)
-
-
-SOURCES.add(
-    TrackSource(
-        name="textgrid",
-        order=42,
-        claims=lambda path, options: path.suffix.lower() == ".textgrid" and path.is_file(),
-        read=tracks.read,
-        endings=(".textgrid",),
-        reads="a TextGrid of Praat",
-        check=tiers.check,
-        parse=_parse,
-    )
-)
+tiers.add_format("textgrid", 42, ".textgrid", "a TextGrid of Praat", _read_tiers)

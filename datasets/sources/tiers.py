@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.scanning import walk
-from datasets.sources.base import ReadOptions
-from datasets.sources.tracks import ParsedSelection
+from datasets.sources import tracks
+from datasets.sources.base import SOURCES, ReadOptions
+from datasets.sources.tracks import ParsedSelection, TrackSource
 
 ENDINGS = (".textgrid", ".eaf")
 #: Tiers that a message names.
@@ -51,7 +52,7 @@ def label(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-def check(paths: Sequence[Path], options: ReadOptions) -> None:
+def _check(paths: Sequence[Path], options: ReadOptions) -> None:
     """Raise SecondhandError if a tier is named and none of the sources has tiers."""
     name = options.settings.get("tier")
     if name is None:
@@ -62,3 +63,21 @@ def check(paths: Sequence[Path], options: ReadOptions) -> None:
             f"--tier {name}: --data {' + '.join(map(str, paths))} has no file with tiers ({' '.join(ENDINGS)}). Leave "
             "--tier out"
         )
+
+
+def add_format(
+    name: str, order: int, ending: str, reads: str, read_tiers: Callable[[Path], list[Tier]]
+) -> None:
+    """Register a format whose files, with this ending, have the tiers that ``read_tiers`` reads."""
+    SOURCES.add(
+        TrackSource(
+            name=name,
+            order=order,
+            claims=lambda path, options: path.suffix.lower() == ending and path.is_file(),
+            read=tracks.read,
+            endings=(ending,),
+            reads=reads,
+            check=_check,
+            parse=lambda path, options: chosen_spans(path, read_tiers(path), options),
+        )
+    )

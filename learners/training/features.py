@@ -55,7 +55,7 @@ class Outputs(NamedTuple):
     numbers : item number of each row. There are more than rows if an item could not be read.
     """
 
-    x: Tensor | Features
+    x: Tensor | StoredFeatures
     y: Tensor
     numbers: Sequence[int]
 
@@ -92,7 +92,7 @@ def outputs(
     loader.seed = torch.initial_seed()
     rows: list[Tensor] = []
     targets: list[Tensor] = []
-    stored = None if folder is None else Features(folder)
+    stored = None if folder is None else StoredFeatures(folder)
     with progress.step(title, loader.n) as advance:
         for batch in loader:
             inputs, y = (part.as_subclass(Tensor) for part in batch)
@@ -113,7 +113,7 @@ def outputs(
     return Outputs(torch.cat(rows) if stored is None else stored, torch.cat(targets), loader.order)
 
 
-class Features(StoredRows):
+class StoredFeatures(StoredRows):
     """Stored rows as tensors."""
 
     def __getitem__(self, numbers: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 
 from datasets.core import address
 from datasets.core.errors import SecondhandError
+from datasets.core.store import COPY
 from learners.backbones.building import NetworkSpec, build
 from learners.evaluate import main as evaluate
 from learners.inference.decoding import Decoder
@@ -95,6 +96,9 @@ def test_no_secret_is_written_anywhere(
     ]
     table.write_text("\n".join(["path,label", f"{signed},red", *rows]))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(
+        "SECONDHAND_CACHE", str(tmp_path / "cache")
+    )  # in which is no word, nor in its names
     Path("out").mkdir()
     with pytest.raises(SystemExit):  # they cannot be told apart
         predict([model, signed, f"{signed}&id=2"])
@@ -107,6 +111,7 @@ def test_no_secret_is_written_anywhere(
     for file in tmp_path.rglob("*"):
         if file.is_file() and file != table:
             texts[str(file)] = file.read_bytes()
+    assert any(name.endswith(COPY) for name in texts)  # those of the cache are among them
     planted = (KEY, SECRET, "planted-user", "planted-password", "planted-query")
     found = {
         name: word for name, text in texts.items() for word in planted if word.encode() in text

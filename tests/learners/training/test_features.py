@@ -256,7 +256,7 @@ def test_the_frozen_body_gives_the_outputs_of_prediction(folder, tmp_path, name,
 
 
 def test_stored_rows_are_those_of_a_tensor(tmp_path):
-    x, stored = torch.randn(7, 3), features.Features(tmp_path)
+    x, stored = torch.randn(7, 3), features.StoredFeatures(tmp_path)
     for part in x.split(2):
         stored.append(part.numpy())
     assert (len(stored), stored.shape) == (7, (7, 3))
