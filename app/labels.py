@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -85,7 +86,7 @@ class Labels:
 
     def _replace(self, rows: Sequence[Row], new: Sequence[Row]) -> None:
         table = self._read()
-        before: list[Row] = table.to_dict("records")
+        before: list[Any] = table.to_dict("records")
         if self._keeps_rows:
             by_item = {self.item(row): row for row in new}
             after = [by_item.get(self.item(row), row) for row in before]
@@ -102,7 +103,8 @@ class Labels:
 
     def rows(self) -> list[Row]:
         """The rows, oldest first. SecondhandError if the table is another one."""
-        return self._read().to_dict("records")
+        rows: list[Any] = self._read().to_dict("records")
+        return rows
 
     def counts(self, model: str = "") -> Counter[str]:
         """Number of labels by the ``model`` that they are for, else by that of each row. Empty if the table is another

@@ -380,11 +380,11 @@ class Alike(Pool):
 
 
 class Turn(NamedTuple):
-    """State of one visitor: the file's number, the files of each turn before it, and a counter of changes."""
+    """State of one visitor: the file's number, the files of each turn before it, and how often it was shown."""
 
     number: int | None = None
     done: tuple[Sequence[int], ...] = ()
-    count: int = 0
+    shown: int = 0
 
     @property
     def file(self) -> int:
@@ -446,9 +446,9 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
     def show(turn: Turn) -> str:
         if turn.number is None:
             count = f"{labelling.labelled} of {len(labelling.order)}"
-            return note_html(f"{count} files are labelled; no more are left.", turn=turn.count)
+            return note_html(f"{count} files are labelled; no more are left.", turn=turn.shown)
         with RENDERING:
-            return labelling.html(turn.number, turn.count)
+            return labelling.html(turn.number, turn.shown)
 
     async def begin(turn: Turn) -> AsyncIterator[tuple[Turn, str]]:
         async for waiting in labelling.until_ready():
@@ -456,7 +456,7 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
         if labelling.failed:
             return
         if turn.number is None:
-            turn = Turn(labelling.after(-1), turn.done, turn.count + 1)
+            turn = Turn(labelling.after(-1), turn.done, turn.shown + 1)
         yield turn, await asyncio.to_thread(show, turn)
 
     def change(action: Callable[..., Turn], turn: Turn, *given: Any) -> tuple[Any, ...]:
@@ -467,7 +467,7 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
         except SecondhandError as error:
             note = note_html(labelling.without_folders(str(error)), status=True)
         fresh = (gr.skip(), gr.skip()) if new.done == turn.done else (None, False)
-        new = new._replace(count=turn.count + 1)  # a key may be pressed again
+        new = new._replace(shown=turn.shown + 1)  # a key may be pressed again
         return new, show(new), note, *fresh
 
     def save(turn: Turn, alone: bool, label: object) -> Turn:
@@ -491,11 +491,12 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
 
     out = [turn, shown, message, other, alone]
     tab.select(begin, turn, [turn, shown], concurrency_limit=None, **QUIET)
-    for button, action, given in (
+    actions: list[tuple[Any, Callable[..., Turn], list[Any]]] = [
         *((key, partial(save, label=name), [alone]) for name, key in keys.items()),
         (use, save, [alone, other]), (skip, leave, []), (back, undo, []),
         (before, partial(beside, -1), []), (later, partial(beside, 1), []),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for button, action, given in actions:
         button.click(partial(change, action), [turn, *given], out, **QUIET)
 
 

@@ -37,7 +37,7 @@ class Figure(NamedTuple):
     """
 
     pictures: list[str]
-    row: Mapping[str, Any]
+    row: Mapping[Any, Any]
     under: str
     looked_for: str = ""
 
@@ -123,7 +123,7 @@ class Pictures:
             return None
         return overlay(pixels, heat)
 
-    def figure(self, part: Part, row: Mapping[str, Any], class_index: int | None = None) -> Figure:
+    def figure(self, part: Part, row: Mapping[Any, Any], class_index: int | None = None) -> Figure:
         """A file, with its heat map for a class if one is given."""
         if class_index is not None:
             part = self.moment(part, class_index)
