@@ -70,7 +70,8 @@ def test_a_model_travels_and_one_that_is_not_there_is_named(here, model, tmp_pat
 
 def test_workers_read_a_bucket_themselves(here, model, tmp_path, bucket):
     folder = write_pictures(tmp_path / "p", per_class=2)
-    ours = [*Predictor(model, top=2).predict(sorted(folder.rglob("*.jpg")), bs=2, workers=1)]
+    predictor = Predictor(model, top=2, bs=2, workers=1)
+    ours = [*predictor.predict(sorted(folder.rglob("*.jpg")))]
     root = bucket.fill(folder, "cluster")
     names = [one.path.replace(str(folder), root) for one in ours]
     theirs = [*predict_on(here, model, [*names, f"{root}/gone.jpg"], bs=2, top=2)]
