@@ -20,15 +20,11 @@ from learners.evaluation.calibration_metrics import (
     named_limits,
     part_of,
     percent,
-    units_of,
     with_limits,
 )
-from learners.evaluation.held_out import Evaluation
-from learners.rule.arrays import Outputs, known_labels
+from learners.evaluation.figures import ScoredItems
 from learners.rule.calibrators import fit_temperature
-from learners.rule.decisions import Decisions
 from learners.rule.reasons import Why
-from learners.rule.rule import Rule
 
 COLUMNS = ("what", "guaranteed", "here", "low", "high", "items")
 #: Least number of calibration items for an estimate.
@@ -49,53 +45,31 @@ class CalibrationCheck:
 CheckedPart = tuple[list[str], list[tuple[str, float, float, float, float, int]]]
 
 
-def outputs_of_split(evaluation: Evaluation, classes: Sequence[str], split: str) -> Outputs:
-    """Outputs of the items of a split with known classes that have logits."""
-    frame = evaluation.predictions
-    scored = np.isfinite(evaluation.logits).all(axis=1)
-    rows = np.flatnonzero(frame["split"].eq(split).to_numpy() & scored)
-    numbers = {name: i for i, name in enumerate(classes)}
-    labels = np.array([numbers[name] for name in frame["truth"].iloc[rows]], dtype=np.int64)
-    features = evaluation.features_of(rows) if evaluation.features.shape[1] else None
-    logits = evaluation.logits[rows].astype(np.float64)
-    return Outputs(logits, labels, features, units_of(frame.iloc[rows]))
-
-
 def calibration_check(
-    rule: Rule,
-    items: Outputs,
-    calibration: Mapping[str, Any],
-    coverage: float | None = None,
+    items: ScoredItems, calibration: Mapping[str, Any], coverage: float | None = None
 ) -> CalibrationCheck:
     """Compare the guarantees and probabilities of a model with labelled items of known classes.
 
     Parameters
     ----------
-    items : outputs of known items with raw logits.
+    items : of known classes.
     calibration : their calibration figures before and after the temperature, of `learners.evaluation.figures.all_figures`.
     coverage : fraction of the calibration files that the model answers; None for that of its threshold, which
         was fitted with each file ranked within the others.
     """
-    if not len(known_labels(items)):
+    if not len(items.labels):
         message = "No item of a known class was predicted, so the calibration cannot be checked"
         return CalibrationCheck([message], pd.DataFrame(columns=COLUMNS))
-    decided = rule.decide(items.logits, items.features)
-    checks = [
-        _accepted(rule, items, decided, coverage),
-        _temperature(rule, items, calibration),
-        _distance(rule, items, decided),
-    ]
+    checks = [_accepted(items, coverage), _temperature(items, calibration), _distance(items)]
     rows = [row for _, rows in checks for row in rows]
     return CalibrationCheck(
         [line for lines, _ in checks for line in lines], pd.DataFrame(rows, columns=COLUMNS)
     )
 
 
-def _accepted(
-    rule: Rule, items: Outputs, decided: Decisions, coverage: float | None
-) -> CheckedPart:
-    threshold, accepted = rule.threshold, decided.label >= 0
-    right, n = rule.is_right(decided.label, known_labels(items)), int(accepted.sum())
+def _accepted(items: ScoredItems, coverage: float | None) -> CheckedPart:
+    threshold, accepted, decided = items.rule.threshold, items.answered, items.decided
+    right, n = items.rule.is_right(decided.label, items.labels), int(accepted.sum())
     limits = fraction(right, items.groups, accepted)
     has_guarantee = bool(np.isfinite(threshold.guaranteed))
     mean_probability = float(decided.sure[accepted].mean()) if n else float("nan")
@@ -124,10 +98,9 @@ def _accepted(
     ]
 
 
-def _temperature(rule: Rule, items: Outputs, calibration: Mapping[str, Any]) -> CheckedPart:
-    labels, fitted = known_labels(items), rule.calibrator.temperature
-    n, units = len(labels), items.groups
-    best = fit_temperature(items.logits, labels, groups=units, what="file")
+def _temperature(items: ScoredItems, calibration: Mapping[str, Any]) -> CheckedPart:
+    n, fitted = len(items.labels), items.rule.calibrator.temperature
+    best = fit_temperature(items.logits, items.labels, groups=items.groups, what="file")
     side = ""
     if best.low > fitted.value:
         side = ": the model is overconfident here"
@@ -152,21 +125,20 @@ def _temperature(rule: Rule, items: Outputs, calibration: Mapping[str, Any]) -> 
     return lines, rows
 
 
-def _distance(rule: Rule, items: Outputs, decided: Decisions) -> CheckedPart:
-    n, alpha = len(decided.distance_p), rule.distance.alpha
-    if np.isnan(decided.distance_p).all():
+def _distance(items: ScoredItems) -> CheckedPart:
+    p, distance = items.decided.distance_p, items.rule.distance
+    if np.isnan(p).all():
         return ["The model measures no distances: no file is refused as out of distribution"], []
-    refused = rule.distance.refuses(decided.distance_p)
-    value, low, high = fraction(refused, items.groups)
-    if rule.distance.too_few:
-        count, least = len(rule.distance.calibration), rule.distance.least
+    value, low, high = fraction(distance.refuses(p), items.groups)
+    if distance.too_few:
+        count, least = len(distance.calibration), distance.least
         files = f"{counted(count, 'calibration file')}; {least} are needed"
         return [f"Refused as out of distribution: rule off ({files})"], []
     line = (
-        f"Refused as out of distribution: {percent(alpha)} of known files expected, here "
-        f"{with_limits(value, low, high)}{': more than expected' if low > alpha else ''}"
+        f"Refused as out of distribution: {percent(distance.alpha)} of known files expected, here "
+        f"{with_limits(value, low, high)}{': more than expected' if low > distance.alpha else ''}"
     )
-    return [line], [("refused as out of distribution", alpha, value, low, high, n)]
+    return [line], [("refused as out of distribution", distance.alpha, value, low, high, len(p))]
 
 
 def _verdict(expected: float, low: float, high: float, basis: str = "guaranteed") -> str:
