@@ -16,11 +16,10 @@ import pandas as pd
 from datasets.core.errors import counted
 from datasets.items.labels import UNKNOWN
 from learners.evaluation.calibration_metrics import (
+    Estimate,
     fraction,
-    named_limits,
     part_of,
     percent,
-    with_limits,
 )
 from learners.evaluation.figures import ScoredItems
 from learners.rule.calibrators import fit_temperature
@@ -74,17 +73,17 @@ def _accepted(items: ScoredItems, coverage: float | None) -> CheckedPart:
     has_guarantee = bool(np.isfinite(threshold.guaranteed))
     mean_probability = float(decided.sure[accepted].mean()) if n else float("nan")
     guaranteed = threshold.target if has_guarantee else mean_probability
-    measured = f"{with_limits(*limits)} of {n}"
+    measured = f"{limits} of {n}"
     first = (
         f"Accuracy of answers: {percent(guaranteed)} guaranteed, here {measured}"
-        f"{_verdict(guaranteed, *limits[1:])}"
+        f"{_verdict(guaranteed, limits)}"
     )
     if not n:
         first = "No file is answered at this threshold"
     elif not has_guarantee:
         first = (
             f"Accuracy of answers: {percent(mean_probability)} by their probabilities, here {measured}"
-            f"{_verdict(guaranteed, *limits[1:], basis='the probabilities say')}"
+            f"{_verdict(guaranteed, limits, basis='the probabilities say')}"
         )
     share = fraction(accepted, items.groups)
     before = ""
@@ -92,7 +91,7 @@ def _accepted(items: ScoredItems, coverage: float | None) -> CheckedPart:
         coverage = threshold.coverage
     if coverage == coverage:
         before = f", and {percent(coverage)} of the calibration files"
-    return [first, f"Answered here: {with_limits(*share)}{before}"], [
+    return [first, f"Answered here: {share}{before}"], [
         ("accuracy of accepted", guaranteed, *limits, n),
         ("accepted", coverage, *share, len(accepted)),
     ]
@@ -114,9 +113,8 @@ def _temperature(items: ScoredItems, calibration: Mapping[str, Any]) -> CheckedP
     rows = [("temperature", fitted.value, best.value, best.low, best.high, n)]
     for what, name in (("ECE", "ece"), ("NLL", "nll"), ("Brier", "brier")):
         for when, known_as in (("before", "temperature 1"), ("after", "calibrated")):
-            figure = calibration[when][name]
-            limits = (figure["value"], figure["low"], figure["high"])
-            rows.append((f"{what}, {known_as}", float("nan"), *limits, n))
+            figure = Estimate(**calibration[when][name])
+            rows.append((f"{what}, {known_as}", float("nan"), *figure, n))
     before, after = calibration["before"], calibration["after"]
     lines.append(
         "ECE {value:.3f} [{low:.3f}, {high:.3f}]".format(**after["ece"])
@@ -129,22 +127,22 @@ def _distance(items: ScoredItems) -> CheckedPart:
     p, distance = items.decided.distance_p, items.rule.distance
     if np.isnan(p).all():
         return ["The model measures no distances: no file is refused as out of distribution"], []
-    value, low, high = fraction(distance.refuses(p), items.groups)
+    refused = fraction(distance.refuses(p), items.groups)
     if distance.too_few:
         count, least = len(distance.calibration), distance.least
         files = f"{counted(count, 'calibration file')}; {least} are needed"
         return [f"Refused as out of distribution: rule off ({files})"], []
     line = (
         f"Refused as out of distribution: {percent(distance.alpha)} of known files expected, here "
-        f"{with_limits(value, low, high)}{': more than expected' if low > distance.alpha else ''}"
+        f"{refused}{': more than expected' if refused.low > distance.alpha else ''}"
     )
-    return [line], [("refused as out of distribution", distance.alpha, value, low, high, len(p))]
+    return [line], [("refused as out of distribution", distance.alpha, *refused, len(p))]
 
 
-def _verdict(expected: float, low: float, high: float, basis: str = "guaranteed") -> str:
-    if expected > high:
+def _verdict(expected: float, here: Estimate, basis: str = "guaranteed") -> str:
+    if expected > here.high:
         return f": less than {basis}"
-    return "" if expected < low else f": as {basis}, within the limits of chance"
+    return "" if expected < here.low else f": as {basis}, within the limits of chance"
 
 
 @dataclass(frozen=True)
@@ -190,16 +188,16 @@ def expected_accuracy(
     out_of_distribution = part_of(
         predictions["reason"].map(lambda reason: reason.why is Why.OUT_OF_DISTRIBUTION), predictions
     )
-    if out_of_distribution[1] > mild * alpha:
+    if out_of_distribution.low > mild * alpha:
         return _none(
-            f"{with_limits(*out_of_distribution)} of these files are refused as out of distribution, but only "
+            f"{out_of_distribution} of these files are refused as out of distribution, but only "
             f"{percent(alpha)} of known files. They are unlike the training files, or of unknown classes"
         )
     value, low, high = part_of(predictions["probability"].fillna(0.0), predictions)
     low = max(0.0, value - float(np.hypot(value - low, right - right_low)))
     high = min(1.0, value + float(np.hypot(high - value, right_high - right)))
     line = (
-        f"Expected accuracy here: {with_limits(value, low, high)}. That is the mean calibrated probability of these "
+        f"Expected accuracy here: {Estimate(value, low, high)}. That is the mean calibrated probability of these "
         f"{len(predictions)} files; of the {n} calibration files {percent(right)} are right. The estimate holds for files "
         "of the model's classes"
     )
@@ -235,7 +233,7 @@ def prediction_figures(predictions: pd.DataFrame, classes: Sequence[str]) -> dic
     groups = sorted({*as_class.index} - {*classes, UNKNOWN})
     return {
         "items": len(predictions),
-        "accepted": named_limits(part_of(accepted, predictions)),
+        "accepted": part_of(accepted, predictions),
         "reasons": predictions["reason"][~accepted].astype(str).value_counts().to_dict(),
         "classes": [
             {"class": c, "accepted": int(as_class.get(c, 0)), "best": int(best.get(c, 0))}

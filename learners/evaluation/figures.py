@@ -19,8 +19,8 @@ from learners.cli.result import part_name
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import (
+    Estimate,
     calibration_figures,
-    named_limits,
     part_of,
     percent,
     reliability,
@@ -159,10 +159,9 @@ def measure(predictions: pd.DataFrame) -> dict[str, Any]:
     return metrics
 
 
-def limits_of(metrics: Mapping[str, Any], name: str) -> dict[str, float]:
-    """A fraction among the metrics of `measure`, with its limits, as ``value, low, high``; NaN, 0, 1 if it is not there."""
-    value, limits = metrics.get(name, float("nan")), metrics.get(f"{name}_interval", (0.0, 1.0))
-    return named_limits((value, *limits))
+def limits_of(metrics: Mapping[str, Any], name: str) -> Estimate:
+    """A fraction among the metrics of `measure`; NaN if it is not there."""
+    return Estimate(metrics[name], *metrics[f"{name}_interval"]) if name in metrics else Estimate()
 
 
 def thinned(points: int) -> Ints:
@@ -207,8 +206,8 @@ def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> 
     known, metrics = evaluation.known, measure(predictions)
     splits = {name: _split(predictions, scored, name, metrics) for name in sorted(names)}
     accepted = limits_of(metrics, f"{BACKGROUND}_accepted")
-    refused = (1 - accepted["value"], 1 - accepted["high"], 1 - accepted["low"])
-    background = {"items": metrics.get(f"{BACKGROUND}_items"), "refused": named_limits(refused)}
+    refused = Estimate(1 - accepted.value, 1 - accepted.high, 1 - accepted.low)
+    background = {"items": metrics.get(f"{BACKGROUND}_items"), "refused": refused}
     figures: dict[str, Any] = {
         "metrics": metrics,
         "evaluated_split": main,
@@ -393,7 +392,7 @@ def _accepted_unknown(
     files = metrics[f"{UNKNOWN}_items"]
     message = (
         f"{len(taken)} of {counted(files, 'file')} of unknown classes {'is' if len(taken) == 1 else 'are'} "
-        f"answered ({percent(rate['value'])}, {100 * rate['low']:.3g} to {percent(rate['high'])})"
+        f"answered ({percent(rate.value)}, {100 * rate.low:.3g} to {percent(rate.high)})"
     )
     figures = {"accepted": rate, "message": message, "stricter": None}
     if value is None or not len(known.rows):
@@ -416,7 +415,7 @@ def _accepted_unknown(
         "files would be answered",
         "stricter": {
             "threshold": value,
-            "accepted": named_limits(part_of(still, predictions)),
+            "accepted": part_of(still, predictions),
             "coverage": after,
         },
     }
@@ -458,7 +457,7 @@ def _unknown_figures(
         "scored": len(ood.rows),
         **_accepted_unknown(known, ood, predictions, rule, metrics),
         "score": rule.floor.score.name,
-        "auroc": named_limits(auroc(known.known, ood.known)),
+        "auroc": auroc(known.known, ood.known),
         "histogram": {
             "edges": edges,
             "known": np.histogram(known.known, edges)[0],

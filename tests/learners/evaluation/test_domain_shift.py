@@ -3,7 +3,6 @@ labels."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +22,7 @@ from learners.evaluation.domain_shift import (
     prediction_figures,
 )
 from learners.evaluation.figures import ScoredItems, measure
+from learners.files.jsonable import jsonable
 from learners.rule.arrays import Outputs, softmax
 from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
@@ -49,7 +49,7 @@ def check(model: AnyRule, items: Outputs, coverage: float | None = None) -> Cali
     scored = ScoredItems(rows, items.labels, items.logits, items.groups, decided, model)
     if len(items):
         calibration = {
-            when: dataclasses.asdict(calibration_figures(p, items.labels, groups=items.groups))
+            when: jsonable(calibration_figures(p, items.labels, groups=items.groups))
             for when, p in (("before", scored.before), ("after", scored.after))
         }
     return calibration_check(scored, calibration, coverage)
@@ -225,7 +225,7 @@ def test_damaged_metrics_give_no_estimate(changes):
 
 def test_what_can_be_counted_without_labels():
     figures = prediction_figures(answers(10, hard=0.5, out_of_distribution=4), ["a", "b"])
-    assert figures["accepted"]["value"] == pytest.approx(0.6)
+    assert figures["accepted"].value == pytest.approx(0.6)
     assert figures["reasons"] == {"out of distribution": 4}
     assert figures["classes"] == [
         {"class": "a", "accepted": 6, "best": 10},
