@@ -30,6 +30,7 @@ from datasets.core.part import Part
 from datasets.images.opening import open_picture
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import some_files
+from learners.active import teaching
 from learners.active.auditing import read_audit
 from learners.active.embeddings import Embeddings
 from learners.active.sheets import flac
@@ -199,11 +200,12 @@ class Labelling(Pool):
         return events_of([suggestion.part.path for suggestion in self.order])
 
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
-        suggested = suggest(self.predictor, files, n=most, labelled=labelled_in(self.model))
-        for bad in suggested.rejected:
+        pool = teaching.Pool(self.predictor, files, labelled_in(self.model))
+        suggested = suggest(pool, n=most)
+        for bad in pool.rejected:
             log.warning("%s", bad)
-        self.candidates = suggested.judged
-        return suggested.rows
+        self.candidates = pool.judged
+        return suggested
 
     def count_labels(self) -> int:
         """Number of labels in the table to train with, also of files that are no longer here."""

@@ -136,8 +136,8 @@ def load(model: str, files: list[str], count: int, clients: int, client: type[As
     from learners.inference.predictor import Predictor
 
     requests = list(islice(cycle(files), count))
-    predictor = Predictor(model, top=5)
-    expected = {p.path: p for p in predictor.predict(files, bs=8)}
+    predictor = Predictor(model, top=5, bs=8)
+    expected = {p.path: p for p in predictor.predict(files)}
     page = Page(model)
     times: list[float] = []
     wrong: list[str] = []
@@ -169,7 +169,7 @@ def load(model: str, files: list[str], count: int, clients: int, client: type[As
     before = page.memory()
     began, cpu = time.perf_counter(), _cpu(os.getpid())
     alone = min(count, 4000)  # enough for a rate
-    list(predictor.predict(islice(cycle(files), alone), bs=8))
+    list(predictor.predict(islice(cycle(files), alone)))
     own = alone / (time.perf_counter() - began)
     own_cpu = (_cpu(os.getpid()) - cpu) / alone
     cpu = page.cpu()
