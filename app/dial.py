@@ -30,9 +30,9 @@ class Dial:
     """
 
     def __init__(self, predictor: Predictor) -> None:
-        own, table = predictor.rule, OperatingPoints.read(predictor.bundle.metrics)
-        self.predictor = predictor
-        self.table = table if isinstance(own, Rule) else None
+        self.predictor, self.table = predictor, None
+        if isinstance(predictor.rule, Rule):
+            self.table = OperatingPoints.read(predictor.bundle.metrics)
         if self.table is None:
             model = rule_at(predictor, None)
             self.low, self.high, self.step, self.css, self.label = 0.0, 1.0, 0.001, "", "Threshold"
@@ -50,9 +50,10 @@ class Dial:
 
     def rule(self, place: float | None) -> PageRule:
         """The rule at a place; None for the model's own."""
-        if self.table is None:
+        own = self.predictor.rule
+        if self.table is None or not isinstance(own, Rule):
             return rule_at(self.predictor, place)
-        point, own = self._point(self.table, place), self.predictor.rule
+        point = self._point(self.table, place)
         if point is self.table.own:
             return PageRule(own, self.predictor.classes)
         return PageRule(point.apply_to(own), self.predictor.classes, of_model=False)
@@ -61,8 +62,8 @@ class Dial:
         """The rule at a place, and what it answers of held-out files where that is known."""
         rule, table = self.rule(place), self.table
         if table is None:
-            more = " The report of the run shows the precision and the recall of each label."
-            return note_html(rule_words(rule) + (more if rule.thresholds else ""), status=True)
+            also = " The report of the run shows the precision and the recall of each label."
+            return note_html(rule_words(rule) + (also if rule.thresholds else ""), status=True)
         point = self._point(table, place)
         effect = note_html(
             f"It answers {answers_at(table, point)} Training used none of them.", status=True
