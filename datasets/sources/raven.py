@@ -35,7 +35,8 @@ def _parse(path: Path, options: ReadOptions) -> list[ParsedSelection]:
     (_, header), *lines = tracks.read_lines(path)
     names, label_column = [*map(_canonical, header)], options.label_column
     if label_column and label_column not in names:
-        label_column = _canonical(label_column)
+        alike = (name for name in names if name.casefold() == label_column.casefold())
+        label_column = next(alike, label_column)
     label_columns = (
         [label_column] if label_column else [name for name in LABELS if name in names][:1]
     )

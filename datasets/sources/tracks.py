@@ -163,21 +163,20 @@ def are_in(folder: Path) -> bool:
 def read(path: Path, options: ReadOptions) -> Rows:
     """Read the spans of a file, or of all such files in a folder and below, with their recordings.
 
-    The recordings of a single table lie in its folder. Recordings without a table, and tables without a
+    The recordings of a single table lie in its folder or below. Recordings without a table, and tables without a
     recording, are rejected. Spans of several labels have a row for each.
 
     Raises
     ------
     SecondhandError : there is no labelled span of a recording.
     """
+    files, rejected = files_below(path if path.is_dir() else path.parent)
+    tables = [path]
     if path.is_dir():
-        files, rejected = files_below(path)
         of_tracks = (as_path(file) for file in files if file.lower().endswith(_endings()))
         tables = [file for file in of_tracks if file.is_file()]  # and no pipe
     else:
-        beside = filter(is_user_file, sorted(path.parent.iterdir()))
-        files = [str(file) for file in beside if file.is_file()]
-        tables, rejected = [path], []
+        rejected = []
     sounds = [file for file in files if (kind := find_kind(file)) and kind.recordings]
     recordings, rows, unlabelled = FilesByName(sounds), list[Row](), dict[str, str]()
     for table in tables:
