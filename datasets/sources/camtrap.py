@@ -119,7 +119,7 @@ def read_package(path: Path, options: ReadOptions) -> Rows:
 def _rejected(rows: pd.DataFrame, name: str, why: str) -> list[Rejected]:
     """The rows, called after one of their columns, and why they are left out, with the cells that it names."""
     return [
-        Rejected(row[name], why.format_map({key: quoted(cell) for key, cell in row.items()}))
+        Rejected(row[name], why.format_map({str(key): quoted(cell) for key, cell in row.items()}))
         for row in rows.to_dict("records")
     ]
 

@@ -14,10 +14,8 @@ import pandas as pd
 from datasets.core.address import as_path
 from datasets.core.cells import column_names, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, counted, quoted
-from datasets.core.part import PART_COLUMNS
 from datasets.core.scanning import files_below, shown_by
 from datasets.items.columns import CONFIDENCE
-from datasets.items.labels import JOIN
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
 from datasets.sources.naming import Below, label_column, placed, plain
 from datasets.sources.regions import one_label_each
@@ -190,7 +188,8 @@ def read_program(path: Path, options: ReadOptions, below: Below) -> Rows:
         ours: by_name[theirs] for ours, theirs in program.columns.items() if theirs in by_name
     }
     if not options.label:
-        items["label"] = _labels(path, program, cells, by_name, options)
+        labels = _labels(path, program, cells, by_name, options)
+        items["label"] = labels.mask(labels.map(plain).isin(program.none), "")
     parts = [by_name[name] for name in program.path if name in by_name]
     rows_of_parts = zip(*parts, strict=True) if parts else [()] * len(cells)
     names = pd.Series(
@@ -213,7 +212,7 @@ def read_program(path: Path, options: ReadOptions, below: Below) -> Rows:
     frame = pd.DataFrame({"path": files, **items}, files.index)
     rows = read_rows(path, replace(options, path_column=None, label_column=None), cells=frame)
     rows = with_names(path, rows, options)
-    kept, contradicting = one_row_each(rows.frame, options)
+    kept, contradicting = one_label_each(rows.frame, joined=options.multi_label)
     note = f"{counted(len(kept), 'label')} of {path.name} were made by {program.name}" * (
         CONFIDENCE in kept
     )
@@ -234,7 +233,7 @@ def _labels(
             return program.labels(by_name)
         for name in usual:
             if name in by_name and by_name[name].ne("").any():
-                return by_name[name].mask(by_name[name].map(plain).isin(program.none), "")
+                return by_name[name]
     if (named := label_column(path, cells, options, None)) is None:
         raise SecondhandError(
             f"{path}: no column {options.label_column or usual[0]!r} with labels, as {program.name} writes it. It has "
@@ -266,18 +265,6 @@ def _spans(
             f"start {quoted(start[row])} and {what} {quoted(end[0][row])} are no span in seconds"
         )
     return {"start": first.astype(str), "end": last.astype(str)}, rejected
-
-
-def one_row_each(frame: pd.DataFrame, options: ReadOptions) -> tuple[pd.DataFrame, list[Rejected]]:
-    """One row for each file or span: with several labels it has all of them, if an item may, and a file is left out otherwise.
-
-    Spans of several labels stay, because two calls may sound at once.
-    """
-    if not options.multi_label:
-        return one_label_each(frame)
-    keys = [name for name in ("path", *PART_COLUMNS) if name in frame]
-    labels = frame.groupby(keys)["label"].transform(lambda names: JOIN.join(names.unique()))
-    return frame.assign(label=labels).drop_duplicates(keys), []
 
 
 def _claims(path: Path, options: ReadOptions) -> bool:
