@@ -56,8 +56,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     where = absolute_path(path)
     cells["path"] = [f"parquet://{name}::{where}" if name else "" for name in members]
     label = None if options.label else label_column(path, cells, options, "path")
-    feature = features.get(label or "", {})
-    if label and (names := feature.get("feature", feature).get("names")):  # -1 is no label
+    if label and (names := features.get(label, {}).get("names")):  # -1 is no label
         named = {"-1": ""} | {str(number): name for number, name in enumerate(names)}
         cells[label] = [
             cell_of([named.get(str(one), str(one)) for one in json.loads(cell)])
@@ -86,10 +85,11 @@ def _media_column(path: Path, columns: list[str], options: ReadOptions) -> str:
 
 
 def _features(file: Any) -> dict[str, Any]:
-    """Features by column, as the library of Hugging Face writes them."""
+    """Features by column, or by what the lists in it hold, as the library of Hugging Face writes them."""
     with suppress(ValueError, LookupError, TypeError, AttributeError):
         found = json.loads(file.schema_arrow.metadata[b"huggingface"])["info"]["features"]
-        return {name: one for name, one in found.items() if isinstance(one, dict)}
+        inner = {name: one[0] if isinstance(one, list) else one for name, one in found.items()}
+        return {n: one.get("feature", one) for n, one in inner.items() if isinstance(one, dict)}
     return {}
 
 
