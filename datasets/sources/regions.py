@@ -56,6 +56,6 @@ def one_label_each(
         several &= frame["start"].isna()
     rejected = []
     for (path, *_), same in frame.loc[several].groupby(part, dropna=False):
-        labels = " and ".join(sorted(same["label"]))
-        rejected.append(Rejected(str(path), f"several labels, {labels}, but one is needed"))
+        names = " and ".join(sorted(same["label"]))
+        rejected.append(Rejected(str(path), f"several labels, {names}, but one is needed"))
     return frame.loc[~several], rejected
