@@ -145,7 +145,7 @@ class Served:
             return
         try:
             parts = [part for part, _ in batch]
-            predictions = list(self.predictor.predict(parts, bs=self.settings.bs))
+            predictions = list(self.predictor.predict(parts))
         except Exception as error:
             if len(batch) > 1:  # one of them is at fault: the others are predicted
                 for single in batch:
@@ -187,7 +187,7 @@ def load(folder: Path, settings: PageSettings, taken: Collection[str] = ()) -> S
     name = name_of(resolved)
     names = chain([name], (f"{name} {i}" for i in count(2)))
     unused = next(other for other in names if other not in taken)
-    predictor = Predictor(folder, top=5, device=settings.device)
+    predictor = Predictor(folder, top=5, device=settings.device, bs=settings.bs)
     if not KINDS[predictor.kind].opened:
         raise SecondhandError(
             f"{folder} is a model of embeddings, and the page takes files. Use python -m learners.predict"
@@ -253,8 +253,8 @@ class Site:
         """
         folder = folder.resolve()
         with self._adding:
-            written = (folder / "config.json").stat().st_mtime_ns
             name = next((n for n, served in self.models.items() if served.folder == folder), "")
+            written = (folder / "config.json").stat().st_mtime_ns
             known = self._written.get(folder, written if name else 0)
             # First of all, because a model that cannot be loaded is tried once.
             self._written[folder] = written
@@ -266,10 +266,9 @@ class Site:
                 self.failed[str(folder)] = error
                 raise
             self.failed.pop(str(folder), None)
-            old = self.models.get(name)
+            if name:
+                self.models[name].close()
             self.models[name or served.name] = served
-            if old is not None:
-                old.close()
 
     def not_opened(self) -> dict[str, str]:
         """Why models could not be opened, by their names, without folders of this machine."""

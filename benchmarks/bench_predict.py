@@ -54,7 +54,9 @@ def main() -> None:
         generate(settings)
         return
     model = settings.model or str(demo_run(settings.small) / "model")
-    predictors = {name: Predictor(model, engine=name, tta=False) for name in settings.engines}
+    predictors = {
+        name: Predictor(model, engine=name, tta=False, bs=settings.bs) for name in settings.engines
+    }
     first = next(iter(predictors.values()))
     network = Predictor(model, engine="torch").network
     demo_or_folder_files = (
@@ -73,7 +75,7 @@ def main() -> None:
             network(x[: settings.count - start])
 
     def ours(predictor: Predictor) -> None:
-        assert len(list(predictor.predict(files, bs=settings.bs))) == settings.count
+        assert len(list(predictor.predict(files))) == settings.count
 
     ways: dict[str, Callable[[], None]] = {"bare": bare}
     ways |= {f"ours, {name}": partial(ours, one) for name, one in predictors.items()}
