@@ -161,7 +161,7 @@ def one_hot_columns(cells: pd.DataFrame) -> list[str]:
     ]  # fmt: skip
 
 
-def one_label_each(path: Path, cells: pd.DataFrame) -> pd.Series | None:
+def one_hot_labels(path: Path, cells: pd.DataFrame) -> pd.Series | None:
     """The label of each row of a table with one column per class, if each row has exactly one; otherwise None.
 
     Two columns among others are no classes: they may as well be an answer and its opposite.

@@ -39,7 +39,7 @@ from datasets.sources.naming import (
     is_there,
     label_column,
     one_hot_columns,
-    one_label_each,
+    one_hot_labels,
     path_column,
     placed,
     plain,
@@ -74,7 +74,7 @@ def read_rows(
         frame["label"] = options.label
     elif "label" not in frame and not options.label_column:
         known = [*filter(None, column_of.values())]
-        if (labels := one_label_each(path, cells.drop(columns=known))) is not None:
+        if (labels := one_hot_labels(path, cells.drop(columns=known))) is not None:
             frame["label"] = labels
     if not {"path", "label"} <= {*frame}:
         raise _no_column(path, cells, column_of, options, below)
