@@ -127,18 +127,14 @@ def headerless(first: Sequence[str]) -> list[str]:
     names = {file: "path"}
     names |= {n: "split" for n, cell in enumerate(first) if cell.lower() in SPLIT_NAMES}
     numbers = [n for n, cell in enumerate(first) if _NUMBER.fullmatch(cell.strip())]
+    columns = ("label", "group") if kind.recordings else ("label",)
+    free = [n for n in range(len(first)) if n not in names]
+    free.sort(key=lambda n: (n in numbers, n < file))  # a name behind the file comes first
     if kind.recordings and len(numbers) == 2 and numbers[1] == numbers[0] + 1 < len(first) - 1:
-        names |= dict(
-            zip(range(numbers[0], numbers[0] + 3), ("start", "end", "label"), strict=True)
-        )
-    elif len(numbers) > 1:  # they may be those of a box
+        columns, free = ("start", "end", "label"), [*numbers, numbers[1] + 1]
+    elif len(numbers) > 1 or len(free) > len(columns):  # a box, or several labels
         return []
-    else:
-        free = [n for n in range(len(first)) if n not in names]
-        free.sort(key=lambda n: (n in numbers, n < file))  # a name behind the file comes first
-        names |= dict(
-            zip(free, ("label", "group") if kind.recordings else ("label",), strict=False)
-        )
+    names |= dict(zip(free, columns, strict=False))
     if "label" not in names.values():
         return []
     return [names.get(n, f"column {n + 1}") for n in range(len(first))]
