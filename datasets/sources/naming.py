@@ -127,11 +127,11 @@ def headerless(first: Sequence[str]) -> list[str]:
     names = {file: "path"}
     names |= {n: "split" for n, cell in enumerate(first) if cell.lower() in SPLIT_NAMES}
     numbers = [n for n, cell in enumerate(first) if _NUMBER.fullmatch(cell.strip())]
-    columns = ("label", "group") if kind.recordings else ("label",)
+    columns = ["label", "group"] if kind.recordings else ["label"]
     free = [n for n in range(len(first)) if n not in names]
     free.sort(key=lambda n: (n in numbers, n < file))  # a name behind the file comes first
     if kind.recordings and len(numbers) == 2 and numbers[1] == numbers[0] + 1 < len(first) - 1:
-        columns, free = ("start", "end", "label"), [*numbers, numbers[1] + 1]
+        columns, free = ["start", "end", "label"], [*numbers, numbers[1] + 1]
     elif len(numbers) > 1 or len(free) > len(columns):  # a box, or several labels
         return []
     names |= dict(zip(free, columns, strict=False))
