@@ -20,7 +20,7 @@ from learners.cli.settings import TrainSettings
 from learners.training import callbacks
 from learners.training import learner as learner_module
 from learners.training.checkpoints import Checkpoints
-from learners.training.keep import Keep, Kept
+from learners.training.keep import Epoch, Keep, Kept
 from learners.training.learner import fine_tune, make_learner
 from learners.training.objectives import class_objective
 from learners.training.probe import ByPart
@@ -152,7 +152,7 @@ def test_the_best_or_the_last_epoch_is_kept(tmp_path, last):
         network = nn.Linear(2, 2)
         weights.append(network.state_dict())
         figures = {"train_loss": 1.0, "valid_loss": loss, "accuracy": 0.5}
-        kept = keep.offer(network, figures, phase="unfrozen", epoch=epoch, of=3, items=6)
+        kept = keep.offer(network, Epoch("unfrozen", epoch, 3, figures, 6))
         assert kept == (last or epoch == 1)
     restored = nn.Linear(2, 2)
     facts = Keep(tmp_path).restore(restored)
