@@ -183,7 +183,9 @@ def test_improved_networks_can_be_used_during_the_training(
     learn = learner(folder, tmp_path, cbs=[callbacks.EpochEnd(records)])
     losses, offer = iter([0.9, 0.8, 0.7, 0.75, 0.1]), records.keep.offer
     monkeypatch.setattr(
-        records.keep, "offer", lambda x, figures, **of: offer(x, {"valid_loss": next(losses)}, **of)
+        records.keep,
+        "offer",
+        lambda x, epoch: offer(x, epoch._replace(figures={"valid_loss": next(losses)})),
     )
     states = []
     learn.add_cb(_AfterEpoch(lambda learn: states.append(copy.deepcopy(learn.model.state_dict()))))
