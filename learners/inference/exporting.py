@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from datasets.core.errors import SecondhandError, counted
+from datasets.core.errors import SecondhandError, counted, first_line
 from datasets.core.files import file_beside
 from datasets.core.upstream import logger_levels
 from datasets.images import standalone
@@ -296,8 +296,3 @@ def write_onnx(
         raise SecondhandError(
             f"this network cannot be exported to ONNX: {first_line(error)}. Use --engine torch"
         ) from error
-
-
-def first_line(error: Exception) -> str:
-    """First line of an error message, at most 200 characters."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
