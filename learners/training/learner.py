@@ -237,7 +237,9 @@ def keep_blend(keep: Keep, learn: Learner, objective: Objective, epochs: int) ->
     for share in shares(count):
         learn.model.load_state_dict(blend(*ends, share))
         loader = learn.dls.valid.new(shuffle=False, drop_last=False)
-        validated = outputs(learn.model.eval(), loader, "Comparing with the head-only model")
+        validated = outputs(
+            learn.model.eval(), loader, learn.path, "Comparing with the head-only model"
+        )
         logits = validated.x[torch.arange(len(validated.y))]
         figures[share] = objective.figures(logits, validated.y)
         losses[share] = objective.losses(logits, validated.y)
