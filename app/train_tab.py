@@ -5,13 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from logging.handlers import QueueHandler
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -107,17 +104,15 @@ def _examples(table: Items) -> dict[str, str]:
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
     """The warnings that this thread logs about the data."""
-    messages, heard, thread = list[str](), SimpleQueue[logging.LogRecord](), threading.get_ident()
-    keep = QueueHandler(heard)
-    keep.setLevel(logging.WARNING)
-    keep.addFilter(lambda record: record.thread == thread)
+    messages, thread, handler = list[str](), threading.get_ident(), logging.Handler(logging.WARNING)
+    handler.addFilter(lambda record: record.thread == thread)
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("datasets")
-    logger.addHandler(keep)
+    logger.addHandler(handler)
     try:
         yield messages
     finally:
-        logger.removeHandler(keep)
-        messages += [heard.get().getMessage() for _ in range(heard.qsize())]
+        logger.removeHandler(handler)
 
 
 def status_html(status: Status) -> Markup:
@@ -161,10 +156,11 @@ def lessons(site: Site, labelling: Labelling | None) -> Lessons:
     """The corrections and labels to train with; none if they are of several models, or of one without a folder."""
     sources = []
     if site.feedback is not None:
-        sources.append(("correction", site.feedback.table, site.feedback.counts()))
+        table = site.feedback.table
+        sources.append(("correction", table.file, table.counts()))
     if labelling is not None:
-        labels = Counter({labelling.model_name: labelling.count_labels()})
-        sources.append(("label", labelling.table.file, +labels))
+        table = labelling.table
+        sources.append(("label", table.file, table.counts(labelling.model_name)))
     found = [source for source in sources if source[2]]
     names = {name for _, _, counts in found for name in counts}
     served = site.models.get(next(iter(names), ""))

@@ -28,7 +28,7 @@ from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
     from learners.active.auditing import AuditLabels
-    from learners.evaluation.stratified import Limits
+    from learners.evaluation.calibration_metrics import Estimate
     from learners.model.bundle import Bundle
 
 #: Labels from which the accuracy of a class is given.
@@ -211,7 +211,7 @@ def _is_as_good(bundle: Bundle, labels: AuditLabels) -> bool:
     return _of_known(labels)[0] >= float(low)
 
 
-def _of_known(labels: AuditLabels) -> Limits:
+def _of_known(labels: AuditLabels) -> Estimate:
     """Fraction of files of known classes whose answer, or most probable class, is right."""
     from learners.evaluation.stratified import weighted_fraction
 

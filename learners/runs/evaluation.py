@@ -155,7 +155,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     content = {"notices": lines, "expected": expected, **figures, "bad_files": len(rejected_later)}
     with write_folder(settings, table, all_predictions) as folder:
         write_estimate(folder, bundle, table, content, command=command)
-    metrics = {"expected_accuracy": expected.value, "accepted": figures["accepted"]["value"]}
+    metrics = {"expected_accuracy": expected.value, "accepted": figures["accepted"].value}
     return EvaluationResult(as_path(settings.out), jsonable(metrics), lines, unusable(table))
 
 
