@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from app.dial import Dial
-from app.feedback import Feedback, check_label
+from app.feedback import Feedback
+from app.labels import Row, check_label
 from app.serving import Site
 from app.views import QUIET, UNKNOWN, Seen, name_here, note_html
 from datasets.core.errors import SecondhandError, counted
@@ -80,14 +81,15 @@ def correct(site: Site, name: str, shown: Prediction, label: str) -> tuple[str, 
     ------
     SecondhandError : as `Feedback.save`.
     """
-    served = site.models[name]
+    served, feedback = site.models[name], site.feedback
     classes, kind = served.predictor.classes, KINDS[served.kind]
-    if site.feedback is None:
+    if feedback is None:
         return check_label(label, classes), ""
-    given = site.feedback.check(label, classes)
-    gps = shown.part.at if kind.gps else None
-    site.feedback.save(shown.path, given, kind=kind.name, gps=gps, shown=shown, model=name)
-    table = name_here(site.feedback.table.absolute())
+    given = feedback.save(
+        shown.path, label, kind=kind.name, gps=shown.part.at if kind.gps else None, shown=shown,
+        model=name, classes=classes,
+    )  # fmt: skip
+    table = name_here(feedback.table.file.absolute())
     origin = name_here((served.folder or Path(name)).absolute())
     command = as_typed("learners.finetune", ["--from", origin, "--data", table])
     new = given not in (*classes, UNKNOWN)
@@ -111,13 +113,13 @@ def corrections_tab(tab: Any, feedback: Feedback, classes: list[str]) -> None:
         remove = gr.Button("Remove the correction", variant="stop")
 
     def show(words: str = "") -> tuple[Any, ...]:
-        rows = feedback.rows()
-        choices = [(_words(row), feedback.key(row)) for row in reversed(rows)]
+        rows = feedback.table.rows()
+        choices = [(_words(row), feedback.table.item(row)) for row in reversed(rows)]
         note = note_html(words or f"{counted(len(rows), 'correction')} so far.", status=True)
         return note, gr.Dropdown(choices=choices, value=None), None
 
     def changed(key: str, label: str | None) -> tuple[Any, ...]:
-        return show(f"Changed to {feedback.change(key, label or '', classes)}.")
+        return show(f"Changed to {feedback.change(key, label, classes)}.")
 
     def removed(key: str, _: str | None) -> tuple[Any, ...]:
         feedback.remove(key)
@@ -137,7 +139,7 @@ def corrections_tab(tab: Any, feedback: Feedback, classes: list[str]) -> None:
     remove.click(partial(attempt, removed), [chosen, label], shown, **QUIET)
 
 
-def _words(row: dict[str, str]) -> str:
+def _words(row: Row) -> str:
     """A correction in a list: file, moment, label and day."""
     moment = f", GPS {row['gps']}" if row.get("gps") else ""
     day = row.get("time", "")[:10]

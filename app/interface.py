@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from app.about import Example, card_text, examples, report_html
-from app.api import add_api, raw
 from app.bursts import bursts_html
 from app.corrected import correction_part, corrections_tab
 from app.dial import Dial, make_dial
@@ -54,7 +53,6 @@ def build_page(
     Gradio's Blocks; `app.server.serve` puts it on a port.
     """
     with gr.Blocks(title=TITLE) as page:
-        add_api(site)  # first: Gradio gives a name to the first that wants it
         gr.HTML(render("app", "head.html", title=TITLE))
         if training is None:
             _models(site, labelling, alike)
@@ -112,6 +110,33 @@ def classes_words(classes: list[str]) -> str:
     names = ", ".join(classes if len(classes) <= 12 else classes[:8])
     more = f" and {len(classes) - 8} more" if len(classes) > 12 else ""
     return f"The model knows {len(classes)} classes: {names}{more}."
+
+
+def raw(component: Any) -> Any:
+    """A Gradio component that passes on the paths of files and fetches nothing from addresses.
+
+    Its value is a path or None, or a list of paths. Gradio would decode a picture with all of Pillow's
+    formats and save it again: predictions would differ from those of ``learners.predict``, and visitors
+    could reach those decoders. Methods are replaced on the component, because Gradio writes a stub file
+    into the source folder for every subclass.
+    """
+    move = component.async_move_resource_to_block_cache
+
+    async def moved(path: str) -> Any:
+        if path.lower().startswith(("http:", "https:")):
+            raise gr.Error(
+                "An address was sent. Upload the file itself: this page downloads nothing.",
+                print_exception=False,
+            )
+        return await move(path)
+
+    def preprocess(payload: Any) -> Any:
+        if getattr(component, "file_count", "single") == "single":
+            return None if payload is None else payload.path
+        return [] if payload is None else [file.path for file in payload.root]
+
+    component.preprocess, component.async_move_resource_to_block_cache = preprocess, moved
+    return component
 
 
 def _input(served: Served, number: int) -> Any:

@@ -12,16 +12,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import gradio as gr
 
-from app.feedback import Corrections, check_label
+from app.labels import Labels, Row
 from app.panels import RENDERING, input_panels, panel_html
 from app.serving import Served
 from app.views import QUIET, UNKNOWN, Seen, name_here, note_html, without_paths
@@ -30,6 +27,7 @@ from datasets.core.part import Part
 from datasets.images.opening import open_picture
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import some_files
+from learners.active import teaching
 from learners.active.auditing import read_audit
 from learners.active.embeddings import Embeddings
 from learners.active.sheets import flac
@@ -171,13 +169,12 @@ class Labelling(Pool):
         self.order: list[Suggestion] = []
         self.candidates = 0  # of which `order` has the most useful
         self._bursts: dict[int, list[int]] = {}  # by each of their files
-        self._labels: dict[tuple[str, ...], str] = {}
-        self._skipped: set[int] = set()
+        self._labelled, self._skipped = set[int](), set[int]()
         log.info("Labels: %s\nThen:   %s", self.table.file, self.next_command(str))
 
-    def _open_table(self, kind: str, folder: Path) -> Corrections:
+    def _open_table(self, kind: str, folder: Path) -> Labels:
         columns = ("path", "label", *KINDS[kind].times, "predicted", "model", "time")
-        return Corrections(folder / f"{self.folder.name}-labels.csv", columns)
+        return Labels(folder / f"{self.folder.name}-labels.csv", columns)
 
     def next_command(self, name: Callable[[Path], str]) -> str:
         """The command that uses the labels, with paths as ``name`` gives them."""
@@ -186,9 +183,11 @@ class Labelling(Pool):
         return as_typed(module, [word.format(**paths) for word in words])
 
     def prepare(self, files: Iterator[str]) -> None:
-        _, rows = self.table.rows()
-        self._labels = {self.table.key(row): row["label"] for row in rows if row["label"]}
+        rows = self.table.rows()
         self.order = self._in_order(files, MOST + len(rows))
+        items = {self.table.item(row) for row in rows if row["label"]}
+        here = enumerate(map(self.table.item, map(self._row, range(len(self.order)))))
+        self._labelled = {number for number, item in here if item in items}
         self._bursts = {number: burst for burst in self._find_bursts() for number in burst}
         if not self.order:
             self.failed = "Every file of the pool has a label."
@@ -199,36 +198,27 @@ class Labelling(Pool):
         return events_of([suggestion.part.path for suggestion in self.order])
 
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
-        suggested = suggest(self.predictor, files, n=most, labelled=labelled_in(self.model))
-        for bad in suggested.rejected:
+        pool = teaching.Pool(self.predictor, files, labelled_in(self.model))
+        suggested = suggest(pool, n=most)
+        for bad in pool.rejected:
             log.warning("%s", bad)
-        self.candidates = suggested.judged
-        return suggested.rows
-
-    def count_labels(self) -> int:
-        """Number of labels in the table to train with, also of files that are no longer here."""
-        with suppress(SecondhandError):  # another table has taken its place
-            return sum(bool(row["label"]) for row in self.table.rows()[1])
-        return 0
+        self.candidates = pool.judged
+        return suggested
 
     @property
     def labelled(self) -> int:
         """Number of files of the pool with a label."""
-        return sum(self._item(number) in self._labels for number in range(len(self.order)))
+        return len(self._labelled)
 
     def after(self, number: int) -> int | None:
         """The next existing file without a label, starting again at the end, skipped ones last; None if there is
         none."""
         count = len(self.order)
         turns = (*range(number + 1, count), *range(min(number + 1, count)))
-        for other in sorted(turns, key=self._skipped.__contains__):
-            if self._is_left(other):
-                return other
-        return None
+        return next(filter(self._is_left, sorted(turns, key=self._skipped.__contains__)), None)
 
     def _is_left(self, number: int) -> bool:
-        exists = os.path.exists(self.order[number].part.path)
-        return exists and self._item(number) not in self._labels
+        return number not in self._labelled and os.path.exists(self.order[number].part.path)
 
     def burst(self, number: int) -> list[int]:
         """The files without a label of a file's burst, in the order of their times; itself, if it is alone."""
@@ -254,30 +244,20 @@ class Labelling(Pool):
         SecondhandError : the label is not valid, or the table cannot be written.
         """
         saved = [number] if alone else self.burst(number)
-        items = {self._item(other) for other in saved}
-        others = [name for item, name in self._labels.items() if item not in items]
-        given = check_label(label, [*self.classes, *others])
-        time = datetime.now(UTC).isoformat(timespec="seconds")
-        for other in saved:
-            row = self._row(other) | {
-                "label": given,
-                "predicted": self.order[other].guess,
-                "model": self.model_name,
-                "time": time,
-            }
-            self._write(row)
-            self._labels[self.table.key(row)] = row["label"]
-            self._skipped.discard(other)
+        with self.table.alone():
+            self.table.save([*map(self._row, saved)], label, self.classes)
+        self._labelled.update(saved)
+        self._skipped.difference_update(saved)
         return saved
 
     def undo(self, *numbers: int) -> None:
         """Remove the labels of files, or undo their skips."""
-        for number in numbers:
-            if number in self._skipped:
-                self._skipped.remove(number)
-                continue
-            self._write(self._row(number), drop=True)
-            self._labels.pop(self._item(number), None)
+        labelled = self._labelled.intersection(numbers)
+        if labelled:
+            with self.table.alone():
+                self.table.remove([*map(self._row, labelled)])
+        self._labelled -= labelled
+        self._skipped.difference_update(numbers)
 
     def html(self, number: int, turn: int) -> str:
         """A file to label, as HTML; ``turn`` tells the page that it has changed."""
@@ -302,31 +282,14 @@ class Labelling(Pool):
             photo=1 + burst.index(number) if number in burst else 1,
         )  # fmt: skip
 
-    def _row(self, number: int) -> dict[str, str]:
+    def _row(self, number: int) -> Row:
         part = self.order[number].part
         times = {"start": part.start, "end": part.end, "gps": part.at}
         file, folder = Path(part.path), self.table.file.parent
         path = (file.relative_to(folder) if file.is_relative_to(folder) else file).as_posix()
         cells = {name: "" if t is None else repr(float(t)) for name, t in times.items()}
-        return {"path": path, **{n: cell for n, cell in cells.items() if n in self.table.columns}}
-
-    def _item(self, number: int) -> tuple[str, ...]:
-        return self.table.key(self._row(number))
-
-    def _write(self, row: dict[str, str], *, drop: bool = False) -> None:
-        with self.table.alone():
-            self.table.write(row, drop=drop)
-
-
-class AuditRows(Corrections):
-    """The table of an audit, whose rows stay and keep their order, as its contact sheet has it."""
-
-    def key(self, row: dict[str, str]) -> tuple[str, ...]:
-        return (row["drawn"],)
-
-    def write(self, row: dict[str, str], *, drop: bool = False) -> None:
-        fields, rows = self.rows()
-        self.replace(fields, [row if self.key(other) == self.key(row) else other for other in rows])
+        guess = {"predicted": self.order[number].guess, "model": self.model_name}
+        return {"path": path, **guess, **{n: cells[n] for n in cells if n in self.table.columns}}
 
 
 class Auditing(Labelling):
@@ -346,8 +309,9 @@ class Auditing(Labelling):
         self.folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
         return files
 
-    def _open_table(self, kind: str, folder: Path) -> Corrections:
-        return AuditRows(self._audit.file.absolute(), ())
+    def _open_table(self, kind: str, folder: Path) -> Labels:
+        # Its rows keep their order, as its contact sheet has it.
+        return Labels(self._audit.file.absolute(), (), item=("drawn",), keeps_rows=True)
 
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
         self.candidates = len(self._audit.parts)
@@ -356,8 +320,8 @@ class Auditing(Labelling):
     def _find_bursts(self) -> list[list[int]]:
         return []  # each file was drawn by itself
 
-    def _row(self, number: int) -> dict[str, str]:
-        return self._audit.rows[number] | {"label": ""}
+    def _row(self, number: int) -> Row:
+        return self._audit.rows[number]
 
 
 def open_labelling(served: Served, path: Path, tables: Path | None = None) -> Labelling:
@@ -417,13 +381,12 @@ class Alike(Pool):
         return render("app", "alike.html", cards=cards)
 
 
-@dataclass(frozen=True)
-class Turn:
-    """State of one visitor: the file's number, the files of each turn before it, and a counter of changes."""
+class Turn(NamedTuple):
+    """State of one visitor: the file's number, the files of each turn before it, and how often it was shown."""
 
     number: int | None = None
     done: tuple[Sequence[int], ...] = ()
-    count: int = 0
+    shown: int = 0
 
     @property
     def file(self) -> int:
@@ -485,9 +448,9 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
     def show(turn: Turn) -> str:
         if turn.number is None:
             count = f"{labelling.labelled} of {len(labelling.order)}"
-            return note_html(f"{count} files are labelled; no more are left.", turn=turn.count)
+            return note_html(f"{count} files are labelled; no more are left.", turn=turn.shown)
         with RENDERING:
-            return labelling.html(turn.number, turn.count)
+            return labelling.html(turn.number, turn.shown)
 
     async def begin(turn: Turn) -> AsyncIterator[tuple[Turn, str]]:
         async for waiting in labelling.until_ready():
@@ -495,23 +458,19 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
         if labelling.failed:
             return
         if turn.number is None:
-            turn = Turn(labelling.after(-1), turn.done, turn.count + 1)
+            turn = Turn(labelling.after(-1), turn.done, turn.shown + 1)
         yield turn, await asyncio.to_thread(show, turn)
 
-    def changes(action: Callable[..., Turn]) -> Callable[..., tuple[Any, ...]]:
-        """The event of an action, which returns a turn or raises SecondhandError."""
-
-        def event(turn: Turn, *given: Any) -> tuple[Any, ...]:
-            new, note = turn, ""
-            try:
-                new = action(turn, *given)
-            except SecondhandError as error:
-                note = note_html(labelling.without_folders(str(error)), status=True)
-            fresh = (gr.skip(), gr.skip()) if new.done == turn.done else (None, False)
-            new = replace(new, count=turn.count + 1)  # a key may be pressed again
-            return new, show(new), note, *fresh
-
-        return event
+    def change(action: Callable[..., Turn], turn: Turn, *given: Any) -> tuple[Any, ...]:
+        """Show the turn that an action returns, or why it cannot be done."""
+        new, note = turn, ""
+        try:
+            new = action(turn, *given)
+        except SecondhandError as error:
+            note = note_html(labelling.without_folders(str(error)), status=True)
+        fresh = (gr.skip(), gr.skip()) if new.done == turn.done else (None, False)
+        new = new._replace(shown=turn.shown + 1)  # a key may be pressed again
+        return new, show(new), note, *fresh
 
     def save(turn: Turn, alone: bool, label: object) -> Turn:
         saved = labelling.save(turn.file, label, alone=alone)
@@ -524,7 +483,7 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
         return Turn(labelling.after(turn.file), (*turn.done, skipped))
 
     def beside(step: int, turn: Turn) -> Turn:
-        return replace(turn, number=labelling.beside(turn.file, step))
+        return turn._replace(number=labelling.beside(turn.file, step))
 
     def undo(turn: Turn) -> Turn:
         if not turn.done:
@@ -534,13 +493,13 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
 
     out = [turn, shown, message, other, alone]
     tab.select(begin, turn, [turn, shown], concurrency_limit=None, **QUIET)
-    for name, button in keys.items():
-        button.click(changes(partial(save, label=name)), [turn, alone], out, **QUIET)
-    use.click(changes(save), [turn, alone, other], out, **QUIET)
-    for step, button in ((-1, before), (1, later)):
-        button.click(changes(partial(beside, step)), turn, out, **QUIET)
-    skip.click(changes(leave), turn, out, **QUIET)
-    back.click(changes(undo), turn, out, **QUIET)
+    actions: list[tuple[Any, Callable[..., Turn], list[Any]]] = [
+        *((key, partial(save, label=name), [alone]) for name, key in keys.items()),
+        (use, save, [alone, other]), (skip, leave, []), (back, undo, []),
+        (before, partial(beside, -1), []), (later, partial(beside, 1), []),
+    ]  # fmt: skip
+    for button, action, given in actions:
+        button.click(partial(change, action), [turn, *given], out, **QUIET)
 
 
 def alike_part(alike: Alike, seen: Any) -> Any:

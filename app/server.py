@@ -104,7 +104,7 @@ def serve(
                 mcp_server=False,
                 run_history=False,
                 enable_monitoring=False,
-                footer_links=["api"],
+                footer_links=[],
                 theme=theme(),
                 css=render("app", "page.css"),
                 head=None if labelling is None else render("app", "keys.html"),

@@ -145,7 +145,7 @@ class Served:
             return
         try:
             parts = [part for part, _ in batch]
-            predictions = list(self.predictor.predict(parts, bs=self.settings.bs))
+            predictions = list(self.predictor.predict(parts))
         except Exception as error:
             if len(batch) > 1:  # one of them is at fault: the others are predicted
                 for single in batch:
@@ -187,7 +187,7 @@ def load(folder: Path, settings: PageSettings, taken: Collection[str] = ()) -> S
     name = name_of(resolved)
     names = chain([name], (f"{name} {i}" for i in count(2)))
     unused = next(other for other in names if other not in taken)
-    predictor = Predictor(folder, top=5, device=settings.device)
+    predictor = Predictor(folder, top=5, device=settings.device, bs=settings.bs)
     if not KINDS[predictor.kind].opened:
         raise SecondhandError(
             f"{folder} is a model of embeddings, and the page takes files. Use python -m learners.predict"

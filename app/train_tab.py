@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -161,10 +160,11 @@ def lessons(site: Site, labelling: Labelling | None) -> Lessons:
     """The corrections and labels to train with; none if they are of several models, or of one without a folder."""
     sources = []
     if site.feedback is not None:
-        sources.append(("correction", site.feedback.table, site.feedback.counts()))
+        table = site.feedback.table
+        sources.append(("correction", table.file, table.counts()))
     if labelling is not None:
-        labels = Counter({labelling.model_name: labelling.count_labels()})
-        sources.append(("label", labelling.table.file, +labels))
+        table = labelling.table
+        sources.append(("label", table.file, table.counts(labelling.model_name)))
     found = [source for source in sources if source[2]]
     names = {name for _, _, counts in found for name in counts}
     served = site.models.get(next(iter(names), ""))

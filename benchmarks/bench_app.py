@@ -5,7 +5,6 @@
 ``load``   8 clients send 400 requests on loopback. Target: none lost, none wrong (each as
            ``learners.predict`` within 1e-5), 95th percentile under 3 medians, under 50 MB of growth,
            >= 0.8 of the predictor's own rate at batches of 8.
-``page``   the same by the two requests (upload and call) of Gradio's clients and the page.
 ``busy``   twice the queue's limit at once: a clear "busy" reply, and accepted requests are answered.
 
     python benchmarks/bench_app.py runs/photos/model photos --what start load busy
@@ -16,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import secrets
 import statistics
 import subprocess
 import sys
@@ -83,29 +81,11 @@ class Asker:
 
         self.http = urllib3.connection_from_url(url, timeout=120)
 
-    def post(self, path: str, key: str, file: str) -> Any:
-        return self.http.request(
-            "POST", path, fields={key: (Path(file).name, Path(file).read_bytes())}
-        )
-
     def ask(self, file: str) -> tuple[int, dict[str, Any]]:
         """The status of the answer, and what it says."""
-        answer = self.post("/predict", "file", file)
+        fields = {"file": (Path(file).name, Path(file).read_bytes())}
+        answer = self.http.request("POST", "/predict", fields=fields)
         return answer.status, answer.json()
-
-
-class PageAsker(Asker):
-    """One that asks as the page and Gradio's clients do: an upload, and then a call."""
-
-    model = ""
-
-    def ask(self, file: str) -> tuple[int, dict[str, Any]]:
-        (path,) = self.post("/gradio_api/upload", "files", file).json()
-        data = [{"path": path, "meta": {"_type": "gradio.FileData"}}, self.model, None, None]
-        call = {"data": data, "session_hash": secrets.token_hex(8)}
-        answer = self.http.request("POST", "/gradio_api/run/predict", json=call)
-        replies = answer.json()
-        return answer.status, replies["data"][0][0] if "data" in replies else replies
 
 
 def start(model: str, files: list[str], rounds: int) -> None:
@@ -132,19 +112,19 @@ def start(model: str, files: list[str], rounds: int) -> None:
     )
 
 
-def load(model: str, files: list[str], count: int, clients: int, client: type[Asker]) -> None:
+def load(model: str, files: list[str], count: int, clients: int) -> None:
     from learners.inference.predictor import Predictor
 
     requests = list(islice(cycle(files), count))
-    predictor = Predictor(model, top=5)
-    expected = {p.path: p for p in predictor.predict(files, bs=8)}
+    predictor = Predictor(model, top=5, bs=8)
+    expected = {p.path: p for p in predictor.predict(files)}
     page = Page(model)
     times: list[float] = []
     wrong: list[str] = []
     lock = threading.Lock()
 
     def one(number: int) -> None:
-        asker = client(page.url)
+        asker = Asker(page.url)
         for file in requests[number::clients]:
             began = time.perf_counter()
             status, answer = asker.ask(file)
@@ -169,7 +149,7 @@ def load(model: str, files: list[str], count: int, clients: int, client: type[As
     before = page.memory()
     began, cpu = time.perf_counter(), _cpu(os.getpid())
     alone = min(count, 4000)  # enough for a rate
-    list(predictor.predict(islice(cycle(files), alone), bs=8))
+    list(predictor.predict(islice(cycle(files), alone)))
     own = alone / (time.perf_counter() - began)
     own_cpu = (_cpu(os.getpid()) - cpu) / alone
     cpu = page.cpu()
@@ -219,7 +199,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", help="one of digits if not given")
     parser.add_argument("folder", nargs="?", help="of files; demo:digits if not given")
-    parser.add_argument("--what", nargs="+", default=["start", "load", "page", "busy"])
+    parser.add_argument("--what", nargs="+", default=["start", "load", "busy"])
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
@@ -227,13 +207,10 @@ def main() -> None:
     model = settings.model or demo_run(settings.small) / "model"
     files = [*islice(find_files([settings.folder]), 40)] if settings.folder else demo_files(40)
     model = str(Path(model).resolve())
-    PageAsker.model = Path(model).parent.name if Path(model).name == "model" else Path(model).name
     if "start" in settings.what:
         start(model, files, settings.rounds)
     if "load" in settings.what:
-        load(model, files, settings.count, settings.clients, Asker)
-    if "page" in settings.what:
-        load(model, files, settings.count, settings.clients, PageAsker)
+        load(model, files, settings.count, settings.clients)
     if "busy" in settings.what:
         busy(model, files, 16)
     print(software_and_hardware("timm", "gradio"))

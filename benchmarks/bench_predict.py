@@ -41,7 +41,9 @@ def main() -> None:
     parser.add_argument("--engines", nargs="+", default=["torch", "onnx"])
     settings = parse(parser, count=8, bs=4, rounds=1, starts=0, engines=["torch"])
     model = settings.model or str(demo_run(settings.small) / "model")
-    predictors = {name: Predictor(model, engine=name, tta=False) for name in settings.engines}
+    predictors = {
+        name: Predictor(model, engine=name, tta=False, bs=settings.bs) for name in settings.engines
+    }
     first = next(iter(predictors.values()))
     network = Predictor(model, engine="torch").network
     demo_or_folder_files = (
@@ -60,7 +62,7 @@ def main() -> None:
             network(x[: settings.count - start])
 
     def ours(predictor: Predictor) -> None:
-        assert len(list(predictor.predict(files, bs=settings.bs))) == settings.count
+        assert len(list(predictor.predict(files))) == settings.count
 
     ways: dict[str, Callable[[], None]] = {"bare": bare}
     ways |= {f"ours, {name}": partial(ours, one) for name, one in predictors.items()}

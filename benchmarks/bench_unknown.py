@@ -165,7 +165,7 @@ def fit_scores(train: Outputs, calibration: Outputs) -> dict[str, Score]:
     scores = {name: score() for name, score in SCORES.items()}
     for score in scores.values():
         score.fit(train.features, train.logits, known_labels(train))
-        score.calibrate(calibration.features, calibration.logits)
+        score.calibrate(calibration.features, calibration.logits, {})
     return scores
 
 
@@ -214,7 +214,7 @@ def p_values(rule: Rule, calibration: Files | None, files: Files) -> np.ndarray:
     if calibration is None:
         return rule.known_p(np.array([f.prediction.known for f in files.predictions]))
     score = rule.floor.score
-    known = np.sort(score.calibrate(*arrays(calibration)))
+    known = np.sort(score.calibrate(*arrays(calibration), {}))
     floor = replace(rule.floor, calibration=known)
     return replace(rule, floor=floor).known_p(score.score(*arrays(files)))
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from datasets.core.address import as_path, is_folder, member, without_secrets
 from datasets.core.errors import Rejected, SecondhandError
@@ -37,43 +37,69 @@ from datasets.core.scanning import files_below
 from datasets.kinds.base import KINDS, Kind, drawn_kinds, kind_of
 
 if TYPE_CHECKING:
-    from datasets.spectrograms.pictures import PictureCache
     from datasets.spectrograms.settings import SpectrogramSettings
 
 
-def render(
-    files: Iterable[str | os.PathLike[str]],
-    out: str | os.PathLike[str],
-    *,
-    kind: str = "auto",
-    at: float | None = None,
-    overlap: float = 0.0,
-    overwrite: bool = False,
-    workers: int | None = None,
-    cache: PictureCache | None = None,
-    cluster: str | None = None,
-    spectrogram: str | None = None,
-    channel: str = "",
-    axes: bool = False,
-    **mel_settings: Any,
-) -> tuple[list[tuple[Path, Path]], list[Rejected]]:
-    """Render files to PNG pictures in a folder; subfolders of the files' common folder are kept.
+#: Flags that are settings of spectrograms of sound.
+SOUND = ("level", "colour", "size", "rate", "window")
 
-    Parameters
-    ----------
-    files : sound or strain files, or folders of them.
-    out : folder for the pictures; created if it does not exist.
-    kind : name of a kind whose files are drawn, or "auto" to decide by the ending of each name.
-    at : centre of the picture: GPS time (strain) or seconds from the start (sound).
-    overlap : fraction of a window that the next one shares, in [0, 1) (sound).
-    overwrite : replace pictures that exist.
-    workers : number of processes, also of a local cluster; None for one per core.
-    cache : cache of spectrograms; None for the user's.
-    cluster : address of a Dask scheduler whose workers render, such as "tcp://10.0.0.1:8786", or "local".
-    spectrogram : settings as for ``learners.finetune --spectrogram``; they must be for all kinds of the files.
-    channel : channel to read of strain files that have several.
-    axes : draw the Q-scans of strain with axes and a colour bar, for people.
-    mel_settings : settings of `datasets.audio.settings.MelSettings` for sound; the others are inferred from the files.
+
+@dataclass(kw_only=True)
+class RenderSettings(Checked):
+    """pictures"""
+
+    files: list[str] = positional("Sound or strain files, or folders of them.")
+    out: str = option(MISSING, "Folder to write the pictures to.", metavar="FOLDER")
+    overwrite: bool = option(False, "Replace pictures that exist at --out.")
+    kind: str = option(
+        "auto",
+        "Kind of the files, such as sound; auto goes by the ends of their names.",
+        metavar="auto|KIND",
+    )
+    at: float | None = option(
+        None,
+        "Time at the centre of the picture: GPS seconds for strain, seconds from the start for sound.",
+    )
+    workers: int | None = option(None, "Number of processes. Default: one per core.")
+    cluster: str | None = option(
+        None,
+        "Address of a Dask scheduler whose workers render, such as tcp://10.0.0.1:8786; or local.",
+        metavar="ADDRESS",
+    )
+    cache_dir: str | None = option(None, CACHE_DIR, metavar="FOLDER")
+    spectrogram: str | None = option(
+        None,
+        "Settings for all the files: a YAML file, text such as '{durations: [1, 4]}', or a preset, as for finetune.",
+        metavar="FILE|TEXT|PRESET",
+    )
+    channel: str = option(
+        "",
+        "Strain: channel to read where files have several, such as H1:GDS-CALIB_STRAIN.",
+        metavar="NAME",
+    )
+    axes: bool = option(False, "Strain: draw the Q-scans with axes and a colour bar, for people.")
+    overlap: float = option(
+        0.0, "Sound: overlap of neighbouring windows, as a fraction of the window."
+    )
+    rate: int | None = option(None, "Sound: sample rate in Hz. Default: inferred from the files.")
+    window: float | None = option(
+        None, "Sound: length of the window in seconds. Default: inferred from the files."
+    )
+    level: Literal["clip", "fixed", "pcen"] = option(
+        "clip",
+        "Sound: brightness scale. clip: white is the loudest point of the clip; fixed: white is full scale; pcen "
+        "normalises each band.",
+    )
+    colour: str = option(
+        "grey",
+        "Sound: grey, windows (three window lengths as red, green and blue), or a colour map such as magma.",
+        metavar="NAME",
+    )
+    size: tuple[int, int] = option((224, 224), "Sound: height and width of the picture in pixels.")
+
+
+def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejected]]:
+    """Render files to PNG pictures in a folder; subfolders of the files' common folder are kept.
 
     Returns
     -------
@@ -90,22 +116,22 @@ def render(
     from datasets.spectrograms.windows import cut_windows
     from datasets.strain.frames import file_at, with_channel
 
-    listed, rejected = _by_kind(files, kind)
+    listed, rejected = _by_kind(options.files, options.kind)
     for name in listed:
-        if kind != "auto" and name not in drawn_kinds():
+        if name not in drawn_kinds():
             raise SecondhandError(
                 f"invalid settings: --kind {name!r} (must be auto, {', '.join(drawn_kinds())})"
             )
-        if axes and not KINDS[name].gps:
+        if options.axes and not KINDS[name].gps:
             raise SecondhandError(
                 f"--axes draws strain, not {name}. Leave it out, or name strain files alone"
             )
     names = _names([path for paths in listed.values() for path in paths])
-    target = as_path(out)
+    target = as_path(options.out)
     if target.exists() and not target.is_dir():
-        raise SecondhandError(f"--out {out}: is a file. Name a folder")
+        raise SecondhandError(f"--out {options.out}: is a file. Name a folder")
     target.mkdir(parents=True, exist_ok=True)
-    cache = cache or PictureCache()
+    cache = PictureCache(options.cache_dir)
     planned = []
     for file_kind, paths in listed.items():
         of = KINDS[file_kind]
@@ -114,40 +140,42 @@ def render(
         rejected += [check for check in checks if isinstance(check, Rejected)]
         paths = [p for p, check in zip(paths, checks, strict=True) if check is None]
         if paths:
-            settings = SignalSettings(spectrogram=spectrogram).for_kind(file_kind)
-            settings |= mel_settings if of.mel else {}
-            if channel and of.gps:
-                named = {with_channel(path, channel): names[path] for path in paths}
+            if options.channel and of.gps:
+                named = {with_channel(path, options.channel): names[path] for path in paths}
                 names, paths = names | named, [*named]
-            rendering = of.settings().infer(paths, **settings)
-            gps = math.nan if at is None else at
+            chosen = SignalSettings(spectrogram=options.spectrogram).for_kind(file_kind)
+            if of.mel:
+                values = {name: getattr(options, name) for name in SOUND}
+                chosen |= {name: value for name, value in values.items() if value is not None}
+            rendering = of.settings().infer(paths, **chosen)
+            gps = math.nan if options.at is None else options.at
             frame = pd.DataFrame({"path": paths, "label": "", "gps": gps})
-            windows, bad = cut_windows(frame, rendering, overlap=overlap)
+            windows, bad = cut_windows(frame, rendering, overlap=options.overlap)
             rejected += bad
             parts = parts_of(windows)
             copies = [target / _picture_name(names[part.path], part) for part in parts]
             planned.append((parts, copies, rendering))
     existing = (copy for _, copies, _ in planned for copy in copies if copy.exists())
-    if not overwrite and (first := next(existing, None)) is not None:
+    if not options.overwrite and (first := next(existing, None)) is not None:
         raise SecondhandError(
-            f"--out {out}: {first} exists. Name another folder, or give --overwrite"
+            f"--out {options.out}: {first} exists. Name another folder, or give --overwrite"
         )
     rendered = []
     with contextlib.ExitStack() as stack:
         connected = None
-        if cluster is not None:
+        if options.cluster is not None:
             from datasets.cluster import connect
 
-            connected = stack.enter_context(connect(cluster, workers=workers))
+            connected = stack.enter_context(connect(options.cluster, workers=options.workers))
         for parts, copies, rendering in planned:
             pictures: Sequence[Path | bytes | Rejected | None]
-            if axes:
-                draw = partial(_drawn, rendering, at)
-                pictures = check_files_isolated(draw, [one.path for one in parts], workers)
+            if options.axes:
+                draw = partial(_drawn, rendering, options.at)
+                pictures = check_files_isolated(draw, [one.path for one in parts], options.workers)
                 failed = [one for one in pictures if isinstance(one, Rejected)]
             else:
                 pictures, failed = cache.render_all(
-                    parts, rendering, workers=workers, cluster=connected
+                    parts, rendering, workers=options.workers, cluster=connected
                 )
             rejected += failed
             for part, copy, picture in zip(parts, copies, pictures, strict=True):
@@ -222,60 +250,6 @@ def _check(kind: Kind, path: str) -> None:
         kind.opens(path)
 
 
-@dataclass(kw_only=True)
-class RenderSettings(Checked):
-    """pictures"""
-
-    files: list[str] = positional("Sound or strain files, or folders of them.")
-    out: str = option(MISSING, "Folder to write the pictures to.", metavar="FOLDER")
-    overwrite: bool = option(False, "Replace pictures that exist at --out.")
-    kind: str = option(
-        "auto",
-        "Kind of the files, such as sound; auto goes by the ends of their names.",
-        metavar="auto|KIND",
-    )
-    at: float | None = option(
-        None,
-        "Time at the centre of the picture: GPS seconds for strain, seconds from the start for sound.",
-    )
-    workers: int | None = option(None, "Number of processes. Default: one per core.")
-    cluster: str | None = option(
-        None,
-        "Address of a Dask scheduler whose workers render, such as tcp://10.0.0.1:8786; or local.",
-        metavar="ADDRESS",
-    )
-    cache_dir: str | None = option(None, CACHE_DIR, metavar="FOLDER")
-    spectrogram: str | None = option(
-        None,
-        "Settings for all the files: a YAML file, text such as '{durations: [1, 4]}', or a preset, as for finetune.",
-        metavar="FILE|TEXT|PRESET",
-    )
-    channel: str = option(
-        "",
-        "Strain: channel to read where files have several, such as H1:GDS-CALIB_STRAIN.",
-        metavar="NAME",
-    )
-    axes: bool = option(False, "Strain: draw the Q-scans with axes and a colour bar, for people.")
-    overlap: float = option(
-        0.0, "Sound: overlap of neighbouring windows, as a fraction of the window."
-    )
-    rate: int | None = option(None, "Sound: sample rate in Hz. Default: inferred from the files.")
-    window: float | None = option(
-        None, "Sound: length of the window in seconds. Default: inferred from the files."
-    )
-    level: Literal["clip", "fixed", "pcen"] = option(
-        "clip",
-        "Sound: brightness scale. clip: white is the loudest point of the clip; fixed: white is full scale; pcen "
-        "normalises each band.",
-    )
-    colour: str = option(
-        "grey",
-        "Sound: grey, windows (three window lengths as red, green and blue), or a colour map such as magma.",
-        metavar="NAME",
-    )
-    size: tuple[int, int] = option((224, 224), "Sound: height and width of the picture in pixels.")
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__, RenderSettings, files=True)
@@ -288,25 +262,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(options: RenderSettings) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
-    from datasets.spectrograms.pictures import PictureCache
-
-    names = ("level", "colour", "size", "rate", "window")
-    sound = {name: value for name in names if (value := getattr(options, name)) is not None}
-    rendered, rejected = render(
-        options.files,
-        options.out,
-        kind=options.kind,
-        at=options.at,
-        overlap=options.overlap,
-        overwrite=options.overwrite,
-        workers=options.workers,
-        cache=PictureCache(options.cache_dir),
-        cluster=options.cluster,
-        spectrogram=options.spectrogram,
-        channel=options.channel,
-        axes=options.axes,
-        **sound,
-    )
+    rendered, rejected = render(options)
     for source, picture in rendered:
         print(f"{source}\t{picture}")
     for path, reason in rejected:

@@ -28,7 +28,7 @@ from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
     from learners.active.auditing import AuditLabels
-    from learners.evaluation.stratified import Limits
+    from learners.evaluation.calibration_metrics import Estimate
     from learners.model.bundle import Bundle
 
 #: Labels from which the accuracy of a class is given.
@@ -76,51 +76,37 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _draw(settings: AuditSettings) -> int:
     """Draw files, write the table and the sheet, and print what to do with them."""
-    from learners.active.auditing import check_single_label, columns_of, draw_audit
-    from learners.active.listing import as_text, check_out, write_list
+    from learners.active.auditing import columns_of, draw_audit
+    from learners.active.listing import as_text, write_list
     from learners.active.sheets import Shot
-    from learners.active.teaching import find_pool, labelled_in
-    from learners.inference.predictor import Predictor
+    from learners.active.teaching import Pool
 
     out = settings.out or Path("audit.csv")
-    check_out(out, overwrite=settings.overwrite)
-    predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
-    check_single_label(predictor)
-    skipped: Counter[str] = Counter()
-    files, unread = find_pool(predictor, settings.paths, skipped)
-    audit = draw_audit(
-        predictor,
-        settings.model,
-        files,
-        n=settings.n,
-        labelled=labelled_in(settings.model),
-        bs=settings.bs,
-        workers=settings.workers,
-    )
-    audit.rejected.extend(unread)
-    status = console.tell_pool(audit, skipped, settings.paths)
+    pool = Pool.open(settings, settings.paths, out)
+    audit = draw_audit(pool, settings.model, n=settings.n)
+    status = console.tell_pool(pool, settings.paths)
     if not audit.rows:
         raise SecondhandError(
             "No files are left to draw from: all are of the model's run or copies of them"
-            f"{', or without signal' * bool(audit.silent)}. Give files that the run did not use"
+            f"{', or without signal' * bool(pool.silent)}. Give files that the run did not use"
         )
-    if audit.labelled:
+    if pool.labelled:
         print(
             "The audit's figures, such as its share of unknown classes, do not count files of the model's run",
             file=sys.stderr,
         )
     shots = [Shot(part, str(n), "") for n, part in enumerate(audit.parts, start=1)]
     lead = (
-        f"{len(shots)} of {audit.judged} {audit.unit}, drawn at random within groups of similar confidence. Fill in the column "
+        f"{len(shots)} of {pool.judged} {pool.unit}, drawn at random within groups of similar confidence. Fill in the column "
         f"label of {out.name}, which has the same order: a class, unknown, or the name of a class that the model lacks. "
         "The model's guesses are not shown, so that they do not influence you; the table has them in the columns guess, "
         "answer and probability: hide these, or label on the page."
     )
-    text = as_text(columns_of(predictor.kind), audit.rows)
+    text = as_text(columns_of(pool.predictor.kind), audit.rows)
     title = "What to label for the audit"
-    written = write_list(out, text, predictor, shots, title=title, lead=lead)
+    written = write_list(out, text, pool.predictor, shots, title=title, lead=lead)
     print(
-        f"Drawn: {len(shots)} of {audit.judged} {audit.unit}, of which the model answers {audit.answered}\n"
+        f"Drawn: {len(shots)} of {pool.judged} {pool.unit}, of which the model answers {audit.answered}\n"
         f"{written}\n"
         f"Label:  fill in the column label, or  {console.as_typed('app', [settings.model, '--label', out])}\n"
         f"Then:   {console.as_typed('learners.audit', [settings.model, '--labels', out])}"
@@ -225,7 +211,7 @@ def _is_as_good(bundle: Bundle, labels: AuditLabels) -> bool:
     return _of_known(labels)[0] >= float(low)
 
 
-def _of_known(labels: AuditLabels) -> Limits:
+def _of_known(labels: AuditLabels) -> Estimate:
     """Fraction of files of known classes whose answer, or most probable class, is right."""
     from learners.evaluation.stratified import weighted_fraction
 
@@ -247,9 +233,9 @@ def _refit(settings: AuditSettings, out: Path, labels: AuditLabels) -> int:
     from learners.rule.rule import Rule
 
     bundle = load_bundle(settings.model)
-    predictor = Predictor(bundle, device=settings.device, engine=settings.engine)
+    predictor = Predictor(bundle, **settings.computing)
     parts = labels.table.parts
-    detailed = list(predictor.predict_detailed(parts, bs=settings.bs, workers=settings.workers))
+    detailed = list(predictor.predict_detailed(parts))
     predictor.close()
     usable = [n for n, item in enumerate(detailed) if item.logits is not None]
     for n, item in enumerate(detailed):

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from datasets.core.errors import counted
 from datasets.core.options import option, positional
 from datasets.kinds.base import KINDS
-from datasets.kinds.finding import some_files
 from learners.cli import console
 from learners.cli.commands import PATHS, PoolSettings
 from learners.cli.flags import read_call
@@ -55,26 +54,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.start(settings)
     from learners.active.discovery import discover
-    from learners.active.listing import as_text, check_out, write_list
+    from learners.active.listing import as_text, write_list
     from learners.active.sheets import Shot
-    from learners.active.teaching import PoolCounts, labelled_in
-    from learners.inference.predictor import Predictor
-    from learners.model.hub import model_folder
+    from learners.active.teaching import Pool
 
-    check_out(settings.out, overwrite=settings.overwrite)
-    settings.model = str(model_folder(settings.model))
-    predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
-    counts, skipped = PoolCounts(), Counter[str]()
-    found = discover(
-        predictor,
-        some_files(settings.paths, predictor.kind, skipped),
-        counts,
-        fdr=settings.fdr,
-        labelled=labelled_in(settings.model),
-        bs=settings.bs,
-        workers=settings.workers,
-    )
-    status = console.tell_pool(counts, skipped, settings.paths)
+    pool = Pool.open(settings, settings.paths, settings.out)
+    found = discover(pool, fdr=settings.fdr)
+    status = console.tell_pool(pool, settings.paths)
     if not found.rows:
         print(
             f"No file is refused; answered: {found.judged}. To check the answers: "
@@ -91,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "p_value",
         "why",
         "guess",
-        *KINDS[predictor.kind].times,
+        *KINDS[pool.predictor.kind].times,
     )
     groups = [
         *((str(n), c.rows) for n, c in enumerate(found.clusters, start=1)),
@@ -119,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     text = as_text(columns, rows)
     title = "Files of unknown classes"
-    written = write_list(settings.out, text, predictor, shots, title=title, lead=lead)
+    written = write_list(settings.out, text, pool.predictor, shots, title=title, lead=lead)
     for n, cluster in enumerate(found.clusters, start=1):
         print(f"Cluster {n}: {_sure(cluster)}")
     print(*lines, written, sep="\n")

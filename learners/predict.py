@@ -77,7 +77,16 @@ def _options(settings: PredictSettings, bundle: Bundle) -> dict[str, Any]:
     """Options of the `Predictor` that all calls have."""
     from learners.predictions.classes import check_class_names, read_class_names, read_thresholds
 
-    names = ("threshold", "keep_known", "score", "engine", "tta", "allow_truncated")
+    names = (
+        "threshold",
+        "keep_known",
+        "score",
+        "engine",
+        "tta",
+        "allow_truncated",
+        "bs",
+        "workers",
+    )
     options = {name: getattr(settings, name) for name in names}
     if settings.classes is not None:
         options["only"] = read_class_names(settings.classes)

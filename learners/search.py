@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.out is not None:
         check_out(settings.out, overwrite=settings.overwrite)
     settings.model = str(model_folder(settings.model))
-    predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
+    predictor = Predictor(settings.model, **settings.computing)
     skipped: Counter[str] = Counter()
     files = [*some_files(settings.paths, predictor.kind, skipped)] if settings.paths else []
     if not KINDS[predictor.kind].opened:
@@ -152,7 +152,7 @@ def _embed(
     embeddings: Embeddings, files: list[str], skipped: Counter[str], settings: SearchSettings
 ) -> int:
     """Embed the files that have no embedding yet and print their number; return the exit status."""
-    summary = embeddings.extend(files, bs=settings.bs, workers=settings.workers)
+    summary = embeddings.extend(files)
     if settings.embeddings:
         print(
             f"{settings.embeddings}: files embedded now {summary.new}, earlier {summary.kept}",

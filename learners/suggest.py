@@ -14,7 +14,6 @@ examples:
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,54 +46,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
     settings = read_call(SuggestSettings, argv, __doc__)
     console.start(settings)
-    from learners.active.listing import as_text, check_out, write_list
+    from learners.active.listing import as_text, write_list
     from learners.active.sheets import Shot
-    from learners.active.teaching import find_pool, labelled_in, suggest
-    from learners.inference.predictor import Predictor
-    from learners.model.hub import model_folder
+    from learners.active.teaching import Pool, suggest
 
-    check_out(settings.out, overwrite=settings.overwrite)
-    settings.model = str(model_folder(settings.model))
-    predictor = Predictor(settings.model, device=settings.device, engine=settings.engine)
-    skipped: Counter[str] = Counter()
-    files, unread = find_pool(predictor, settings.paths, skipped)
-    suggestions = suggest(
-        predictor,
-        files,
-        n=settings.n,
-        mine=settings.mine,
-        labelled=labelled_in(settings.model),
-        bs=settings.bs,
-        workers=settings.workers,
-    )
-    suggestions.rejected.extend(unread)
-    status = console.tell_pool(suggestions, skipped, settings.paths)
-    if not suggestions.rows:
+    pool = Pool.open(settings, settings.paths, settings.out)
+    suggestions = suggest(pool, n=settings.n, mine=settings.mine)
+    status = console.tell_pool(pool, settings.paths)
+    if not suggestions:
         nothing = "No file is answered" if settings.mine else "No files are left to label"
         print(nothing, file=sys.stderr)
         return status
 
     # False alarms are not labelled: those that stay in the table are background.
     to_fill = () if settings.mine else ("label",)
-    columns = ("path", *to_fill, "score", "why", "guess", *KINDS[predictor.kind].times)
+    columns = ("path", *to_fill, "score", "why", "guess", *KINDS[pool.predictor.kind].times)
     rows = [
         {"path": s.path, "label": "", "score": score, "why": why, "guess": guess}
         | {"start": s.start, "end": s.end, "gps": s.at}
-        for s, score, why, guess in suggestions.rows
+        for s, score, why, guess in suggestions
     ]
-    shots = [Shot(row.part, str(n), row.why) for n, row in enumerate(suggestions.rows, start=1)]
+    shots = [Shot(row.part, str(n), row.why) for n, row in enumerate(suggestions, start=1)]
     title = "Likely false alarms" if settings.mine else "What to label next"
     lead = (
-        f"The {len(shots)} surest answers of {suggestions.judged} candidates. Delete the right ones from "
+        f"The {len(shots)} surest answers of {pool.judged} candidates. Delete the right ones from "
         f"{settings.out.name}, which has the same order, and give it to finetune --background."
         if settings.mine
-        else f"{len(shots)} of {suggestions.judged} candidates, the most useful first. Fill in the column label of "
+        else f"{len(shots)} of {pool.judged} candidates, the most useful first. Fill in the column label of "
         f"{settings.out.name}, which has the same order. A label may also be a new class, or unknown."
     )
     text = as_text(columns, rows)
-    written = write_list(settings.out, text, predictor, shots, title=title, lead=lead)
+    written = write_list(settings.out, text, pool.predictor, shots, title=title, lead=lead)
     what = "Likely false alarms" if settings.mine else "To label"
-    print(f"{what}: {len(rows)} of {suggestions.judged}\n{written}")
+    print(f"{what}: {len(rows)} of {pool.judged}\n{written}")
     if not settings.mine:
         training = ("--from", settings.model, "--data", settings.out)
         print("Label:  fill in the column label")

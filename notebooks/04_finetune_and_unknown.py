@@ -161,11 +161,11 @@ assert average.max() < raw.max()
 
 # %%
 bundle = Bundle(learn.model_ema.eval(), spec, classes, preprocessing)
-measured = outputs_to_calibrate(Predictor(bundle), table, table.frame, train)
+measured = outputs_to_calibrate(Predictor(bundle), table, table.frame, train.seed)
 rule = SingleLabel().fit_rule(measured, classes, ConfidenceSettings(threshold=0.9))
 bundle = replace(bundle, rule=rule)
-predictor = Predictor(bundle)
-evaluation = predict_held_out(predictor, table, bs=64)
+predictor = Predictor(bundle, bs=64)
+evaluation = predict_held_out(predictor, table)
 metrics = all_figures(evaluation, bundle, score_items(evaluation, bundle))
 valid = metrics["splits"]["valid"]
 print(f"{valid['accuracy']['value']:.1%} of the validation digits are right; "

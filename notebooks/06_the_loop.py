@@ -32,7 +32,7 @@ import pandas as pd
 from PIL import Image
 
 from datasets.items.table import load_table
-from learners.active.teaching import labelled_in
+from learners.active.teaching import Pool, labelled_in
 from learners.cli.settings import Settings
 from learners.model.bundle import save_bundle
 from learners.runs.run import prepare
@@ -76,7 +76,7 @@ def fit(name: str, **settings: object) -> Path:
 
 def predictions(model: Path, files: pd.Series) -> pd.DataFrame:
     """Predictions for files, with their true classes."""
-    table = pd.DataFrame(one.record() for one in Predictor(model).predict(files, workers=1))
+    table = pd.DataFrame(one.record() for one in Predictor(model, workers=1).predict(files))
     return table.assign(truth=truth[table["path"]].to_numpy())
 
 
@@ -135,18 +135,18 @@ assert "7" in Predictor(second).classes
 # in 1906.03671).
 
 # %%
-predictor = Predictor(second)
+predictor = Predictor(second, workers=1)
 rest = pool["path"].iloc[40:]
-suggestions = suggest(predictor, rest, n=24, labelled=labelled_in(second), workers=1)
+suggestions = suggest(Pool(predictor, rest, labelled_in(second)), n=24)
 figure, grid = plt.subplots(2, 8, figsize=(9, 3.2), layout="constrained")
-for axes, one in zip(grid.flat, suggestions.rows, strict=False):
+for axes, one in zip(grid.flat, suggestions, strict=False):
     axes.imshow(Image.open(one.part.path), cmap="gray")
     likely = one.why.split(": ")[-1].replace(" or ", "\n")
     axes.set_title(likely, fontsize=8, color=BLUE)
     axes.axis("off")
 figure.suptitle("Worth a label: what the model hesitates between")
 plt.show()
-chosen = [one.part.path for one in suggestions.rows]
+chosen = [one.part.path for one in suggestions]
 new = truth[chosen].eq("7").mean()
 print(f"{new:.0%} of them are sevens, of which it has seen few; of the pool it is {1 / 8:.0%}")
 assert new > 1 / 8
@@ -178,8 +178,8 @@ assert accuracies["suggested"] > accuracies["first"] + 0.03
 # Parquet file, and searched exactly by cosine similarity.
 
 # %%
-kept = Embeddings(root / "pool.parquet", third, Predictor(third))
-kept.extend(pool["path"], workers=1)
+kept = Embeddings(root / "pool.parquet", third, Predictor(third, workers=1))
+kept.extend(pool["path"])
 example = test.loc[test["label"].eq("0"), "path"].iloc[0]
 near = kept.search(example, top=8)
 figure, grid = plt.subplots(1, 9, figsize=(9, 1.6), layout="constrained")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from datasets.core.errors import SecondhandError
     from learners.active.embeddings import Embeddings
-    from learners.active.teaching import suggest
+    from learners.active.teaching import Pool, suggest
     from learners.finetune import finetune
     from learners.inference.embedding import embed
     from learners.inference.predictions import Prediction
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 __all__ = [
-    "Embeddings", "Prediction", "Predictor", "SecondhandError", "embed", "finetune", "load_model",
+    "Embeddings", "Pool", "Prediction", "Predictor", "SecondhandError", "embed", "finetune", "load_model",
     "suggest",
 ]  # fmt: skip
 
@@ -53,6 +53,7 @@ if sys.path[:1] != [str(HOME)]:
 #: Module of each name for programs. It is imported when the name is first used, because some need torch.
 _HOMES = {
     "Embeddings": "learners.active.embeddings",
+    "Pool": "learners.active.teaching",
     "Prediction": "learners.inference.predictions",
     "Predictor": "learners.inference.predictor",
     "SecondhandError": "datasets.core.errors",

@@ -172,7 +172,9 @@ class Openings:
         from learners.inference.predictor import Predictor
 
         self.models = models
-        self.predictors = {kind: Predictor(models / kind) for kind in ("picture", "sound")}
+        self.predictors = {
+            kind: Predictor(models / kind, workers=1) for kind in ("picture", "sound")
+        }
         # The table's pictures; one of its rows names a missing file.
         for label in ("cat", "dog"):
             for n in range(4):
@@ -279,7 +281,7 @@ class Openings:
         assert type(settings.train.epochs) is int
 
     def predicted(self, kind: str, path: Path) -> None:
-        (answer,) = self.predictors[kind].predict([path], workers=1)
+        (answer,) = self.predictors[kind].predict([path])
         assert answer.path == str(path)
         if answer.label == "unknown" and answer.reason.startswith("bad file: "):
             raise SecondhandError(f"{path}: {answer.reason}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import json
 import logging
 import os
 import re
@@ -16,9 +17,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from io import TextIOWrapper
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -40,12 +41,12 @@ _MAX_COLUMNS = 1000
 ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".xls", ".ods")
 #: What Camtrap DP calls missing: programs write these for an empty cell.
 MISSING = ("", "NA", "NaN", "nan")
-#: Shortest valid span in seconds; a shorter one is probably an accidental click.
 #: Why spans with the label of `is_nocall` are left out of training.
 NOCALL = (
     "nocall: BirdNET has found nothing here, which is no class. If nothing is there, name such recordings with "
     "--background"
 )
+#: Shortest valid span in seconds; a shorter one is probably an accidental click.
 SHORTEST_SPAN = 1e-3
 #: Text that a spreadsheet may evaluate (OWASP, "CSV injection"; the last four are full-width signs), after
 #: any number of apostrophes: each `guard` adds one.
@@ -53,6 +54,10 @@ _COMPUTED = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 #: The line with which Excel is told the separator.
 _STATED_SEPARATOR = re.compile(r"\"?sep=(.)\"?", re.IGNORECASE)
+#: Separators of cells, the likeliest first, by the ending of a table.
+_SEPARATORS = {".tsv": "\t,;|", ".txt": ",;\t| "}
+#: The beginning of a comment above a table.
+_COMMENT = re.compile(r"#\s*[A-Za-z]")
 _LARGEST = 1 << 26  # bytes; larger text files are refused
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
@@ -173,24 +178,29 @@ def read_cells(path: Path) -> pd.DataFrame:
 
 
 def _plain_columns(path: Path) -> pd.DataFrame:
-    """Columns of a Parquet file that hold one value a row, in the order of the file's rows."""
+    """Columns of a Parquet file that hold one value a row, in the order of the file's rows; lists of words or numbers of
+    classes are JSON."""
     from pyarrow import types
     from pyarrow.parquet import ParquetFile
 
-    def is_binary(of: Any) -> bool:
-        return any(
-            is_of(of)
-            for is_of in (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
-        )
+    def is_list(of: Any) -> bool:
+        inner = of.value_type if types.is_list(of) or types.is_large_list(of) else None
+        checks = types.is_string, types.is_large_string, types.is_int64
+        return inner is not None and any(is_of(inner) for is_of in checks)
+
+    def is_plain(of: Any) -> bool:
+        binary = types.is_binary, types.is_large_binary, types.is_fixed_size_binary
+        return not (types.is_nested(of) or any(is_of(of) for is_of in binary))
 
     with ParquetFile(path) as file:
-        names = [
-            field.name
-            for field in file.schema_arrow
-            if not (types.is_nested(field.type) or is_binary(field.type))
-        ]
+        fields = file.schema_arrow
+        lists = [field.name for field in fields if is_list(field.type)]
+        names = [field.name for field in fields if field.name in lists or is_plain(field.type)]
         # The index that pandas may have stored is a column like any other.
-        return file.read(columns=names).to_pandas(ignore_metadata=True)
+        frame: pd.DataFrame = file.read(columns=names).to_pandas(ignore_metadata=True)
+    for name in lists:
+        frame[name] = [None if cell is None else cell_of(cell.tolist()) for cell in frame[name]]
+    return frame
 
 
 def _read_sheet(path: Path) -> pd.DataFrame:
@@ -223,6 +233,15 @@ def _read_arrays(path: Path) -> pd.DataFrame:
     return pd.DataFrame(texts).replace("nan", "")
 
 
+def cell_of(value: Any) -> str:
+    """A value of JSON as the text of a cell; "" for null, objects, and lists of other than words or whole numbers."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(type(one) in (str, int) for one in value):
+        return json.dumps(value, ensure_ascii=False)
+    return "" if value is None or isinstance(value, list | dict) else json.dumps(value)
+
+
 def is_nocall(label: str) -> bool:
     """Whether a label is BirdNET's for a span in which it has found nothing, however it is written."""
     return "".join(filter(str.isalnum, label)).casefold() == "nocall"
@@ -249,7 +268,7 @@ def read_csv(
 
     Cells are separated by commas, semicolons, tabs or bars: by whatever gives the header most columns, of those that
     give the rows as many, unless a first line ``sep=;`` says it. The encoding is UTF-8, UTF-16 or, with a warning, Windows-1252. A ``.gz`` is
-    unpacked. Numbers stay as they are written: see `with_points`.
+    unpacked. Lines of comments (``#``) above the header are skipped. Numbers stay as they are written: see `with_points`.
 
     Parameters
     ----------
@@ -264,24 +283,25 @@ def read_csv(
 
     try:
         encoding = encoding or _encoding(path)
-        separator, stated, titles, columns = _header(path, encoding, separator, named=names is None)
-        if len(columns) > _MAX_COLUMNS:  # pandas takes milliseconds for each
+        header = _header(path, encoding, separator, named=names is None)
+        if (count := len(header.names)) > _MAX_COLUMNS:  # pandas takes milliseconds for each
             raise BadFile(
                 path,
-                f"has {len(columns)} columns (at most {_MAX_COLUMNS}), so it is not an item table",
+                f"has {count} columns (at most {_MAX_COLUMNS}), so it is not an item table",
             )
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = read_frame(
                 path,
-                sep=separator,
+                sep=header.separator,
                 encoding=encoding,
                 index_col=False,
-                skiprows=stated + titles,
+                skipinitialspace=header.spaced,
+                skiprows=header.stated + header.titles,
                 header="infer" if names is None else None,
                 names=names,
             )
-            frame.index += titles  # rows keep their numbers
+            frame.index += header.titles  # rows keep their numbers
             return frame
     except pd.errors.ParserWarning:
         raise BadFile(
@@ -325,25 +345,41 @@ def with_points(cells: pd.Series) -> pd.Series:
 def column_names(path: Path) -> list[str]:
     """Column names of a text table; an empty list if it cannot be read."""
     try:
-        return [str(unguard(name)) for name in _header(path, _encoding(path))[-1]]
+        return [str(unguard(name)) for name in _header(path, _encoding(path)).names]
     except (OSError, ValueError, csv.Error):
         return []
 
 
+class _Header(NamedTuple):
+    """What the first lines of a text table show.
+
+    Attributes
+    ----------
+    separator : between cells, which a space follows in the header if it is ``spaced``.
+    stated : lines at the top that state the separator.
+    titles : lines before the header that are comments, titles, or empty.
+    names : those in the header, or the cells of the first line of a table without one.
+    """
+
+    separator: str
+    spaced: bool
+    stated: int
+    titles: int
+    names: list[str]
+
+
 def _header(
     path: Path, encoding: str, separator: str | None = None, *, named: bool = True
-) -> tuple[str, int, int, list[str]]:
-    """Separator of a text table (the given one, if any), the numbers of lines before its header that state it and that are
-    titles, and the names in the header.
-
-    ``named`` : it has a header, before which titles are lines with one cell that is filled, or none.
-    """
+) -> _Header:
+    """The header of a text table; its ``separator``, if that is known; and whether it has one (``named``)."""
     with _opened(path) as binary, TextIOWrapper(binary, encoding, newline="") as file:
         first = file.readline(1 << 20)
         stated = _STATED_SEPARATOR.fullmatch(first.rstrip("\r\n"))
         lines = [file.readline(1 << 20) if stated else first, *islice(file, _LOOKED_AT)]
-    usual = "\t,;|" if path.suffix.lower() == ".tsv" else ",;\t|"
+    usual = _SEPARATORS.get(path.suffix.lower(), ",;\t|")
     separators = separator or (stated[1] if stated else usual)
+    comments = _comments(lines, separators) if named else 0
+    lines = lines[comments:]
     tables = {one: [*filter(None, csv.reader(lines, delimiter=one))] or [[]] for one in separators}
 
     def columns(one: str) -> tuple[bool, int]:
@@ -354,7 +390,18 @@ def _header(
     # The first of the best: a header of one column has the separator that the ending promises.
     separator = max(tables, key=columns)
     titles, names = _titles(lines, separator) if named else (0, tables[separator][0])
-    return separator, int(stated is not None), titles, names
+    spaced = len(names) > 1 and all(name.startswith(" ") for name in names[1:])
+    return _Header(separator, spaced, int(stated is not None), comments + titles, names)
+
+
+def _comments(lines: Sequence[str], separators: Iterable[str]) -> int:
+    """How many lines at the top are comments: those that begin with #, but not the header, which may begin so, too."""
+    count = sum(1 for _ in takewhile(_COMMENT.match, lines))
+    last = lines[count - 1 : count + 1] if count else []
+    widths = (
+        [*map(len, csv.reader(last, delimiter=one, skipinitialspace=True))] for one in separators
+    )
+    return count - any(len(two) == 2 and two[0] == two[1] > 1 for two in widths)
 
 
 def _titles(lines: Iterable[str], separator: str) -> tuple[int, list[str]]:

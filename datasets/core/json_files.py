@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,4 +37,12 @@ def has_keys(file: Path, *keys: str, ending: str = ".json") -> bool:
         with suppress(OSError), file.open("rb") as stream:
             head = stream.read(_HEAD)
             return all(f'"{key}"'.encode() in head for key in keys)
+    return False
+
+
+def is_list(file: Path) -> bool:
+    """Whether a file that ends in ``.json`` begins as a list does."""
+    if file.suffix.lower() == ".json" and file.is_file():
+        with suppress(OSError), file.open("rb") as stream:
+            return re.match(rb"(\xef\xbb\xbf)?\s*\[", stream.read(64)) is not None
     return False

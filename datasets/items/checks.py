@@ -296,13 +296,11 @@ def apply_corrections(
             "items: %s. If they should correct a label, check their times",
             counted(len(descriptions), "row"), SAME_TIME, _first_few(descriptions),
         )  # fmt: skip
-    items: dict[int, list[int]] = {}
     numbers = keyed.groupby(["content", *PART_COLUMNS], sort=False, dropna=False).ngroup()
-    for row, number in enumerate(numbers):
-        items.setdefault(number, []).append(row)
+    items = pd.Series(range(len(frame))).groupby(numbers.to_numpy()).agg(list)
     paths, labels = frame["path"].tolist(), frame["label"].tolist()
     times = frame[[*PART_COLUMNS]].to_dict("records")
-    for rows in items.values():
+    for rows in items:
         sources = {source[row] for row in rows}
         if len(sources) == 1:
             continue
@@ -345,36 +343,22 @@ def _match_times(keyed: pd.DataFrame, source: np.ndarray) -> tuple[np.ndarray, l
     A later source's times are replaced by those of the nearest earlier item within `SAME_TIME`. The
     unmatched rows are those of files that earlier sources have at other times only.
     """
-    times, content = keyed[[*PART_COLUMNS]].to_numpy(copy=True), keyed["content"].tolist()
-    earlier_files: set[str] = set()  # files of earlier sources
-    near: dict[tuple[str, int], list[int]] = {}  # rows of earlier sources, by file and time
-    apart: list[int] = []
+    from scipy.spatial import KDTree
 
-    def cell(row: int, beside: int = 0) -> tuple[str, int]:
-        first = next((time for time in times[row].tolist() if time == time), 0.0)
-        return content[row], int(first // SAME_TIME) + beside
-
-    for number in sorted(set(source)):
-        source_rows = np.flatnonzero(source == number).tolist()
-        for row in source_rows if earlier_files else ():
-            rows = [r for step in (-1, 0, 1) for r in near.get(cell(row, step), ())]
-            distances = [(_seconds(times[row], times[r]), r) for r in rows]
-            distance, nearest = min(distances, default=(np.inf, -1))
-            if distance <= SAME_TIME:
-                times[row] = times[nearest]
-            elif content[row] in earlier_files:
-                apart.append(row)
-        for row in source_rows:
-            near.setdefault(cell(row), []).append(row)
-            earlier_files.add(content[row])
+    times, apart = keyed[[*PART_COLUMNS]].to_numpy(copy=True), list[int]()
+    files = pd.factorize(keyed["content"])[0]
+    # Rows of two files, or one with a time and one without, are far apart.
+    points = np.column_stack([files, np.nan_to_num(times, nan=-1e12)])
+    for number in np.unique(source)[1:]:
+        earlier, rows = np.flatnonzero(source < number), np.flatnonzero(source == number)
+        distances, nearest = KDTree(points[earlier]).query(
+            points[rows], p=np.inf, distance_upper_bound=2 * SAME_TIME
+        )
+        near = distances <= SAME_TIME
+        for values in (times, points):
+            values[rows[near]] = values[earlier[nearest[near]]]
+        apart += rows[~near & np.isin(files[rows], files[earlier])].tolist()
     return times, sorted(apart)
-
-
-def _seconds(a: np.ndarray, b: np.ndarray) -> float:
-    """Largest difference between two rows' times in seconds; infinite if only one row has a time."""
-    pairs = [(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True) if x == x or y == y]
-    seconds = (abs(x - y) for x, y in pairs)
-    return max((s if s == s else float("inf") for s in seconds), default=0.0)
 
 
 def _first_few(texts: Sequence[str]) -> str:

@@ -510,23 +510,17 @@ def overlapping_rows(
     frame: pd.DataFrame, candidates: pd.Series, others: pd.Series
 ) -> npt.NDArray[np.bool_]:
     """True for the ``candidates`` that overlap in time with one of the ``others`` of the same file."""
-    overlapping = np.zeros(len(frame), dtype=bool)
-    recordings = _recordings(frame)
-    shared_paths = sorted(set(recordings[candidates]) & set(recordings[others]))
-    if not shared_paths:
-        return overlapping
     first, last = _spans(frame)
-    is_candidate, is_other = candidates.to_numpy(), others.to_numpy()
-    files = frame.groupby(recordings).indices
-    for path in shared_paths:
-        rows = np.asarray(files[path])
-        candidate_rows, other_rows = rows[is_candidate[rows]], rows[is_other[rows]]
-        other_rows = other_rows[np.argsort(first[other_rows])]
-        reached = np.maximum.accumulate(last[other_rows])
-        # Number of other rows that begin before the candidate ends.
-        before = np.searchsorted(first[other_rows], last[candidate_rows])
-        overlapping[candidate_rows] = (before > 0) & (reached[before - 1] > first[candidate_rows])
-    return overlapping
+    table = pd.DataFrame({"file": _recordings(frame).to_numpy(), "first": first, "last": last})
+    rows = table[candidates.to_numpy()].reset_index(names="row").sort_values("last")
+    beside = table[others.to_numpy()].sort_values("first")
+    # The last second of those of the file that begin before the candidate ends.
+    beside["reached"] = beside.groupby("file")["last"].cummax()
+    met = pd.merge_asof(
+        rows, beside[["file", "first", "reached"]].rename(columns={"first": "begin"}),
+        left_on="last", right_on="begin", by="file", allow_exact_matches=False,
+    )  # fmt: skip
+    return np.isin(np.arange(len(frame)), met.loc[met["reached"] > met["first"], "row"])
 
 
 def _recordings(frame: pd.DataFrame) -> pd.Series:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from datasets.core.address import exists
 from datasets.core.cells import file_named
 from datasets.core.errors import BadFile, Rejected, first_left_out, quoted
-from datasets.core.json_files import has_keys, read_json
+from datasets.core.json_files import has_keys, is_list, read_json
 from datasets.core.part import Box
 from datasets.core.scanning import NOT_UTF8, in_unicode
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
@@ -177,7 +177,8 @@ SOURCES.add(
         name="coco",
         order=28,
         claims=lambda path, options: (
-            has_keys(path, "file_name") or has_keys(path, "image_id", "category_id")
+            (has_keys(path, "file_name") or has_keys(path, "image_id", "category_id"))
+            and not is_list(path)
         ),
         read=read_annotations,
         reads=f"COCO JSON (with the lists {', '.join(_LISTS)})",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets.core.address import as_path
-from datasets.core.cells import read_cells
+from datasets.core.cells import cell_of, read_cells
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.scanning import absolute_path, files_below, shown_by
 from datasets.items.columns import SPLIT_NAMES
@@ -63,9 +63,14 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     where = absolute_path(path)
     cells["path"] = [f"parquet://{name}::{where}" if name else "" for name in members]
     label = None if options.label else label_column(path, cells, options, "path")
-    if label and (names := features.get(label, {}).get("names")):  # -1 is no label
+    feature = features.get(label or "", {})
+    if label and (names := feature.get("feature", feature).get("names")):  # -1 is no label
         named = {"-1": ""} | {str(number): name for number, name in enumerate(names)}
-        cells[label] = cells[label].replace(to_replace=named)
+        cells[label] = [
+            cell_of([named.get(str(one), str(one)) for one in json.loads(cell)])
+            if cell.startswith("[") else named.get(cell, cell)
+            for cell in cells[label]
+        ]  # fmt: skip
     return read_rows(path, replace(options, path_column=None), cells=cells, resolve=False)
 
 

@@ -1,31 +1,40 @@
-"""Exports of Label Studio (https://labelstud.io/guide/export) as JSON: choices, and labelled regions of pictures and sound."""
+"""Exports of Label Studio (https://labelstud.io/guide/export): choices, and labelled regions of pictures and sound.
+
+JSON has tasks with the results of each annotation. CSV and JSON-MIN are tables, with a column for each tag of the labelling
+interface, in which a cell is a choice, or JSON of choices or regions; they are brought into the form of tasks.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from datasets.core.address import is_address
-from datasets.core.cells import file_named, span_error
+from datasets.core.cells import column_names, file_named, read_cells, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
-from datasets.core.json_files import has_keys, read_json
+from datasets.core.json_files import has_keys, is_list, read_json
 from datasets.core.part import Box
 from datasets.core.scanning import NOT_UTF8, in_unicode
 from datasets.images.boxes import box_in_picture
 from datasets.items.labels import join_labels
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.sources.naming import Below
+from datasets.sources.naming import LABELS, Below, plain
 from datasets.sources.regions import one_label_each, usable_label
 
 #: Keys of a value that hold labels; those of a taxonomy are paths, of which the last name counts.
 _LABELS = re.compile(r"choices|taxonomy|\w*labels")
+#: Columns of every table, which are of the annotation; those that show one.
+_OF_ALL = ("annotation_id", "annotator", "created_at", "updated_at", "lead_time", "id")
+_OF_TABLE = ("annotation_id", "lead_time")
 #: What Label Studio puts before the name of an uploaded file.
 _UPLOADED = re.compile(r"\A([0-9a-f]{8})-(?=.)")
 
@@ -58,24 +67,18 @@ class _Label(NamedTuple):
 
 
 def read_export(file: Path, options: ReadOptions) -> Rows:
-    """Rows of the tasks in the file, as `read_tasks`; SecondhandError if it is not JSON, or not Label Studio's."""
-    tasks = read_json(file)
-    if not isinstance(tasks, list) or not any(isinstance(one, dict) for one in tasks):
-        raise BadFile(file, "not an export of Label Studio in the format JSON, a list of tasks")
-    return read_tasks(file, tasks, options)
-
-
-def read_tasks(file: Path, tasks: Sequence[Any], options: ReadOptions) -> Rows:
     """One row per choice or region, with path, label, and the times or box of a region; and what was left out.
 
     The labels of people count that were given with the tag that ``label_column`` names, or with the only one.
 
     Raises
     ------
-    SecondhandError : labels were given with several tags and none is named, or no label of a file can be used.
+    SecondhandError : it is not Label Studio's, labels were given with several tags and none is named, or no label of a file
+        can be used.
     """
     if options.class_columns:
         raise SecondhandError(f"{file} has no columns of classes: use --labels multi")
+    tasks = _tasks(file, options)
     rejected: list[Rejected] = []
     labels: list[_Label] = []
     addresses: dict[str, None] = {}
@@ -110,16 +113,66 @@ def read_tasks(file: Path, tasks: Sequence[Any], options: ReadOptions) -> Rows:
     return Rows(frame, rejected + several)
 
 
+def _tasks(file: Path, options: ReadOptions) -> Sequence[Any]:
+    """The tasks. Of a table a tag is a column of a usual name for labels, or the one that ``label_column`` names; without
+    any, every column that is no file."""
+    tasks: Any = read_json(file) if file.suffix.lower() == ".json" else None
+    if tasks is None:
+        tasks = read_cells(file).to_dict("records")
+    if not isinstance(tasks, list) or not any(isinstance(one, dict) for one in tasks):
+        raise BadFile(file, "not an export of Label Studio in the format JSON, a list of tasks")
+    if not any("annotation_id" in one for one in tasks if isinstance(one, dict)):
+        return tasks
+    rows = [one if isinstance(one, dict) else {} for one in tasks]
+    columns = dict.fromkeys(key for row in rows for key in row if key not in _OF_ALL)
+    files = [name for name in columns if any(_names_file(row.get(name)) for row in rows)]
+    tags = [name for name in columns if name not in files]
+    usual = [name for name in tags if plain(name) in ("choice", "label", *LABELS)]
+    named = [name for name in tags if name == options.label_column]
+    return [
+        {
+            "data": {name: row.get(name) for name in files},
+            "annotations": [
+                {"result": [one for tag in named or usual or tags for one in _results(tag, row.get(tag))]}
+            ],
+        }
+        for row in rows
+    ]  # fmt: skip
+
+
+def _results(tag: str, cell: Any) -> list[dict[str, Any]]:
+    """The results in a cell, as tasks have them; a text that is no JSON is a choice."""
+    content = cell
+    if isinstance(cell, str):
+        with suppress(ValueError, RecursionError):
+            content = json.loads(cell)
+    values = content if isinstance(content, list) else [content]
+    if not all(isinstance(value, dict) for value in values):
+        texts = content if isinstance(content, list) else [cell]
+        words = (
+            one for one in texts if isinstance(one, str | list)
+        )  # a list is a path of a taxonomy
+        values = [{"choices": [one]} for one in words if one and not str(one).isspace()]
+    return [
+        {
+            **{key: value[key] for key in value if key.startswith("original_")},
+            "from_name": tag,
+            "value": {key: value[key] for key in value if not key.startswith("original_")},
+        }
+        for value in values
+    ]
+
+
 def _files(task: Any) -> dict[str, str]:
     """Addresses of the pictures and recordings of a task, by their names in it."""
     data = task.get("data") if isinstance(task, dict) else None
     texts = data.items() if isinstance(data, dict) else ()
-    return {k: v for k, v in texts if isinstance(v, str) and names_file(v)}
+    return {k: v for k, v in texts if _names_file(v)}
 
 
-def names_file(address: str) -> bool:
-    """Whether an address is that of a picture or recording."""
-    return find_kind(_names_in(address)[-1]) is not None
+def _names_file(value: Any) -> bool:
+    """Whether a value is the address of a picture or recording."""
+    return isinstance(value, str) and find_kind(_names_in(value)[-1]) is not None
 
 
 def _labels(
@@ -274,14 +327,22 @@ def _number(values: Any, key: str | int) -> float:
     return float(value)
 
 
+def _claims(path: Path, options: ReadOptions) -> bool:
+    if path.name.lower().endswith((".csv", ".tsv")):
+        return path.is_file() and {*_OF_TABLE} <= {*column_names(path)}
+    return has_keys(path, "annotations", "data", "result") or (
+        is_list(path) and has_keys(path, *_OF_TABLE)
+    )
+
+
 SOURCES.add(
     Source(
         name="label-studio",
         order=27,
-        claims=lambda path, options: has_keys(path, "annotations", "data", "result"),
+        claims=_claims,
         read=read_export,
-        reads="an export of Label Studio in the format JSON",
-        endings=(".json",),
+        reads="an export of Label Studio as JSON, JSON-MIN or CSV",
+        endings=(".json", ".csv", ".tsv"),
         has_multi_label=Path.is_file,
     )
 )

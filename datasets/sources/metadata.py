@@ -1,21 +1,22 @@
-"""``metadata.jsonl``, ``.csv`` or ``.parquet`` of Hugging Face's imagefolder and audiofolder: a row for each file, with its
-``file_name``.
+"""Objects of JSON, a row each: JSON lines, a list, or the ``metadata.jsonl``, ``.csv`` or ``.parquet`` of Hugging Face's
+imagefolder and audiofolder.
 
-It lies in the folder of the files, or in each split folder (https://huggingface.co/docs/datasets/image_dataset).
+The latter lies in the folder of the files, or in each split folder (https://huggingface.co/docs/datasets/image_dataset).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from datasets.core.cells import read_cells, read_text
+from datasets.core.cells import cell_of, read_cells, read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
-from datasets.core.json_files import has_keys
+from datasets.core.json_files import is_list, read_json
 from datasets.core.scanning import in_unicode
 from datasets.items.columns import SPLIT_NAMES
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
@@ -23,13 +24,15 @@ from datasets.sources.naming import label_column
 from datasets.sources.table import read_rows, with_names
 
 NAMES, FILE = ("metadata.jsonl", "metadata.csv", "metadata.parquet"), "file_name"
-_LINES = ".jsonl"
+_LINES, _LIST = ".jsonl", ".json"
+#: Bytes at the beginning that show the keys.
+_HEAD = 1 << 20
 
 
 def read_metadata(path: Path, options: ReadOptions) -> Rows:
     """Rows of the file, or of those in a folder; the columns are those of a table, with ``file_name`` for path.
 
-    A line that is no JSON object with a ``file_name`` is rejected. Lists and objects are no cells.
+    What is no JSON object with a file is rejected. Objects, and lists of them, are no cells.
 
     Raises
     ------
@@ -38,8 +41,10 @@ def read_metadata(path: Path, options: ReadOptions) -> Rows:
     files = _files(path)
 
     def read(file: Path) -> Rows:
-        cells, rejected = _cells(file) if file.suffix.lower() == _LINES else (read_cells(file), [])
-        rows = read_rows(file, replace(options, path_column=FILE), cells=cells)
+        is_json = file.suffix.lower() in (_LINES, _LIST)
+        cells, rejected = _cells(file) if is_json else (read_cells(file), [])
+        named = replace(options, path_column=FILE) if FILE in cells else options
+        rows = read_rows(file, named, cells=cells)
         frame = rows.frame.assign(split=files[file]) if files[file] else rows.frame
         return Rows(frame, rejected + rows.rejected)
 
@@ -63,47 +68,53 @@ def _in(folder: Path) -> Path | None:
 
 
 def _cells(file: Path) -> tuple[pd.DataFrame, list[Rejected]]:
-    """The lines as a table of text, and the rejected ones. The index is the number of the line minus 2, as in a table."""
+    """The objects as a table of text, and the rejected lines. The index is the number of the line or object minus 2, as in a
+    table."""
     rows: dict[int, dict[str, str]] = {}
     rejected = []
-    for number, line in enumerate(read_text(file).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            content = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            rejected.append(Rejected(f"{file}, line {number}", f"not JSON ({str(error)[:100]})"))
-            continue
-        if isinstance(content, dict) and isinstance(content.get(FILE), str):
-            path = content.pop(FILE)
-            others = {in_unicode(key): _cell(value) for key, value in content.items()}
-            rows[number - 2] = {FILE: in_unicode(path), **others}
+    for number, content in _objects(file):
+        if isinstance(content, dict):
+            cells = ((key, cell_of(value)) for key, value in content.items())
+            rows[number - 2] = {in_unicode(key): in_unicode(cell) for key, cell in cells}
         else:
-            rejected.append(Rejected(f"{file}, line {number}", f"no {FILE!r}"))
+            what = f"not JSON ({content})" if isinstance(content, ValueError) else "no object"
+            rejected.append(Rejected(f"{file}, line {number}", what))
     if not rows:
-        raise BadFile(file, f"no line with {FILE!r}{first_left_out(rejected, 'line')}")
+        raise BadFile(file, f"no object of JSON in it{first_left_out(rejected, 'line')}")
     return pd.DataFrame.from_dict(rows, orient="index").fillna(""), rejected
 
 
-def _cell(value: Any) -> str:
-    """A value as text: that of JSON, such as ``true``; "" for null, lists and objects."""
-    if isinstance(value, str):
-        return in_unicode(value)
-    return "" if value is None or isinstance(value, list | dict) else json.dumps(value)
+def _objects(file: Path, *, first: int | None = None) -> Iterator[tuple[int, Any]]:
+    """The lines, or what the list holds, by number; a ValueError for a line that is not JSON.
+
+    ``first`` : read only this many bytes of lines.
+    """
+    if file.suffix.lower() != _LINES:
+        content = read_json(file)
+        yield from enumerate(content if isinstance(content, list) else [content], 1)
+        return
+    for number, line in enumerate(read_text(file, first=first).split("\n"), 1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield number, ValueError(str(error)[:100])
 
 
 def _claims(path: Path, options: ReadOptions) -> bool:
-    """Whether there is such a file, and the first has labels: beside mere captions, folders may be the classes."""
-    first = next(iter(_files(path)), None)
-    if first is None or (first == path and path.suffix.lower() != _LINES):  # a table as any other
+    """Whether it is a file of JSON, or a folder with one that has labels: beside mere captions, folders may be the classes."""
+    if is_list(path) or (path.suffix.lower() == _LINES and path.is_file()):
+        return True
+    first = next(iter(_files(path)), path)
+    if first == path:  # a table as any other
         return False
-    if first.suffix.lower() == _LINES:
-        labels = (
-            () if options.label else options.class_columns or (options.label_column or "label",)
-        )
-        return has_keys(first, FILE, *labels, ending=_LINES)
     try:
-        cells = read_cells(first)
+        if first.suffix.lower() == _LINES:
+            objects = (one for _, one in _objects(first, first=_HEAD) if isinstance(one, dict))
+            cells = pd.DataFrame([{key: cell_of(one[key]) for key in one} for one in objects])
+            cells = cells.fillna("").astype(str)
+        else:
+            cells = read_cells(first)
         if options.label or options.class_columns:
             return {FILE, *options.class_columns} <= {*cells}
         return FILE in cells and label_column(first, cells, options, FILE) is not None
@@ -117,8 +128,8 @@ SOURCES.add(
         order=45,
         claims=_claims,
         read=read_metadata,
-        reads=f"JSON lines with {FILE!r} and 'label', or the key that --label-column names (Hugging Face's {NAMES[0]})",
-        endings=(".jsonl",),
+        reads="JSON lines, or a list of JSON objects, with a file and a label (Hugging Face's metadata.jsonl)",
+        endings=(_LINES, _LIST),
         has_multi_label=lambda path: path.exists(),
     )
 )

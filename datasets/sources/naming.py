@@ -18,7 +18,7 @@ from datasets.core.cells import MISSING, file_named, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import PART_COLUMNS
 from datasets.core.scanning import files_below
-from datasets.items.columns import TEXT_COLUMNS
+from datasets.items.columns import SPLIT_NAMES, TEXT_COLUMNS
 from datasets.kinds.base import find_kind, kind_of
 from datasets.sources.base import ReadOptions
 from datasets.sources.beside import FilesByName
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 PATHS = (
     "filepath", "imagepath", "imgpath", "audiopath", "filename", "file", "imagefile", "imagename", "image", "img",
     "audiofile", "audio", "wavfile", "soundfile", "recordingname", "recording", "slicefilename", "fname", "photo",
-    "audiofilename", "soundfiles", "imageindex",
-    "imageid", "imgid", "recordingid", "itemid", "segmentid", "fileid", "idcode", "id", "name",
+    "audiofilename", "soundfiles", "imageindex", "relativepath", "mediafilename",
+    "imageid", "imgid", "recordingid", "itemid", "segmentid", "fileid", "idcode", "mlcatalognumber", "id", "name",
 )  # fmt: skip
 LABELS = (
-    "labels", "species", "speciesname", "commonname", "scientificname", "class", "classname", "category",
-    "categoryname", "primarylabel", "eventlabel", "eventlabels", "scenelabel", "annotation", "tag", "tags", "findinglabels",
-    "breed", "diagnosis", "target", "speciesid", "classid", "categoryid",
+    "labels", "primarylabel", "species", "speciesname", "commonname", "comname", "scientificname", "sciname", "class",
+    "classname", "category", "categoryname", "eventlabel", "eventlabels", "scenelabel", "annotation", "tag", "tags", "findinglabels",
+    "breed", "diagnosis", "dx", "target", "speciesid", "classid", "categoryid",
 )  # fmt: skip
 #: Words for start and end in the names of columns, which may add a unit: "Start (s)", start_time, startSec, onset_s,
 #: "Begin Time (s)" (BirdNET-Analyzer, opensoundscape, DCASE, AudioSet, crowsetta, Raven).
@@ -50,6 +50,7 @@ _TIME_WORDS = {
 }  # fmt: skip
 #: Values of a cell in a table with one column per class.
 ONE_HOT = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0, "true": 1.0, "false": 0.0}
+_NUMBER = re.compile(r"[+-]?\d*[.,]?\d+")
 _LOOKED_AT = 100
 #: Folders of tables beside those of the files, as data sets of sound have them (``meta``, ``FSD50K.ground_truth``).
 _OF_TABLES = re.compile(
@@ -64,7 +65,7 @@ def plain(name: object) -> str:
 
 def column_named(path: Path, cells: pd.DataFrame, name: str) -> str | None:
     """Find a column by name, else one that differs only in case and spaces; None if there is none."""
-    alike = [column for column in cells.columns if str(column).strip().lower() == name.lower()]
+    alike = [column for column in cells.columns if str(column).strip("# ").lower() == name.lower()]
     matches = [column for column in alike if column == name] or alike
     if len(matches) > 1:
         raise SecondhandError(
@@ -113,6 +114,36 @@ def _known(cells: pd.DataFrame, names: Sequence[str]) -> list[str]:
     return sorted(columns, key=lambda column: names.index(plain(column)))
 
 
+def headerless(first: Sequence[str]) -> list[str]:
+    """Names of the columns of a table without a header, by the cells of its first line, of which one names a file.
+
+    They are those of the lists of DCASE (file, scene, recording; file, start, end, event), of ImageNet (file, class) and
+    of Google's AutoML (split, file, class). Empty if it is no such table.
+    """
+    kinds = {n: kind for n, cell in enumerate(first) if (kind := find_kind(cell))}
+    if len(kinds) != 1 or len(first) < 2:
+        return []
+    ((file, kind),) = kinds.items()
+    names = {file: "path"}
+    names |= {n: "split" for n, cell in enumerate(first) if cell.lower() in SPLIT_NAMES}
+    numbers = [n for n, cell in enumerate(first) if _NUMBER.fullmatch(cell.strip())]
+    if kind.recordings and len(numbers) == 2 and numbers[1] == numbers[0] + 1 < len(first) - 1:
+        names |= dict(
+            zip(range(numbers[0], numbers[0] + 3), ("start", "end", "label"), strict=True)
+        )
+    elif len(numbers) > 1:  # they may be those of a box
+        return []
+    else:
+        free = [n for n in range(len(first)) if n not in names]
+        free.sort(key=lambda n: (n in numbers, n < file))  # a name behind the file comes first
+        names |= dict(
+            zip(free, ("label", "group") if kind.recordings else ("label",), strict=False)
+        )
+    if "label" not in names.values():
+        return []
+    return [names.get(n, f"column {n + 1}") for n in range(len(first))]
+
+
 def are_known(columns: Iterable[object]) -> bool:
     """Whether the names of a table's columns are those of a table of labels."""
     names = {*map(plain, columns)}
@@ -126,7 +157,7 @@ def one_hot_columns(cells: pd.DataFrame) -> list[str]:
         name for name in map(str, cells)
         if name.strip().lower() not in taken
         and not _TIME_WORDS & _words(name)
-        and ONE_HOT.keys() & (values := {*cells[name].str.strip().str.lower()}) >= values - {""}
+        and set() < {*cells[name].str.strip().str.lower()} - {""} <= ONE_HOT.keys()
     ]  # fmt: skip
 
 
@@ -216,16 +247,16 @@ class Below:
 
     @cached_property
     def _files(self) -> FilesByName:
-        files = self._in(self.folder)
-        if not files and _OF_TABLES.fullmatch(plain(self.folder.name)):
-            files = self._in(self.folder.parent)
-        return FilesByName(files)
+        files, others = self._in(self.folder)
+        if not others and _OF_TABLES.fullmatch(plain(self.folder.name)):
+            files, others = self._in(self.folder.parent)
+        return FilesByName(others or files)
 
-    def _in(self, folder: Path) -> list[str]:
+    def _in(self, folder: Path) -> tuple[list[str], list[str]]:
+        """The files of the kind in a folder and below, and those that are no text."""
         kinds = {file: kind_of(file) for file in files_below(folder)[0]}
         files = [file for file, kind in kinds.items() if kind and self.kind in ("auto", kind)]
-        others = [file for file in files if not file.lower().endswith(".txt")]
-        return others or files
+        return files, [file for file in files if not file.lower().endswith(".txt")]
 
     def find(self, cell: str) -> list[str]:
         """The file that a cell names, relative to the folder; else those below whose path ends so, in which the ending

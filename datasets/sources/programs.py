@@ -40,6 +40,7 @@ class Program:
     columns : other columns by those of an item table.
     span : columns of start and end.
     lasts : column of the duration, if there is no end.
+    none : labels that are none, plain.
     absent : a column, and the cells in it by which a person said that the label is wrong.
     """
 
@@ -50,6 +51,7 @@ class Program:
     columns: Mapping[str, str] = field(default_factory=dict)
     span: tuple[str, ...] = ()
     lasts: str = ""
+    none: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
 
 
@@ -77,6 +79,7 @@ PROGRAMS = (
         columns={CONFIDENCE: "confidence"},
         span=("offset",),
         lasts="duration",
+        none=("noid",),
     ),
     Program(
         name="BirdNET",
@@ -100,6 +103,12 @@ PROGRAMS = (
         path=("slicefilename",),
         labels=("class",),
         columns={"group": "fsid", "fold": "fold"},
+    ),
+    Program(
+        name="AudioSet",  # the times are those in the video that its file was cut from
+        needs=frozenset({"ytid", "startseconds", "endseconds", "positivelabels"}),
+        path=("ytid",),
+        labels=("positivelabels",),
     ),
     Program(
         name="Arbimon",
@@ -179,7 +188,7 @@ def _labels(
     if not options.label_column:
         for name in program.labels:
             if name in by_name and by_name[name].ne("").any():
-                return by_name[name]
+                return by_name[name].mask(by_name[name].map(plain).isin(program.none), "")
     if (named := label_column(path, cells, options, None)) is None:
         raise SecondhandError(
             f"{path}: no column {options.label_column or program.labels[0]!r} with labels, as {program.name} writes it. It has "

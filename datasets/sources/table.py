@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
-from datasets.core.cells import ENDINGS, column_names, file_named, read_cells, with_points
+from datasets.core.cells import ENDINGS, column_names, file_named, read_cells, read_csv, with_points
 from datasets.core.errors import Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.part import PART_COLUMNS
 from datasets.core.recorded import SEQUENCES
@@ -32,6 +35,7 @@ from datasets.sources.naming import (
     are_known,
     are_recordings,
     column_named,
+    headerless,
     is_there,
     label_column,
     one_hot_columns,
@@ -59,7 +63,7 @@ def read_rows(
     ``cells`` : content of the file, if it has been read already.
     ``resolve`` : make paths absolute; otherwise they stay as written.
     """
-    given, cells = cells, read_cells(path) if cells is None else cells
+    given, cells = cells, _cells(path) if cells is None else cells
     if options.class_columns:
         cells = _from_columns(path, cells, options.class_columns)
         options = replace(options, label_column=None)
@@ -76,6 +80,7 @@ def read_rows(
         raise _no_column(path, cells, column_of, options, below)
     for name in frame.columns.drop("path"):
         frame[name] = frame[name].str.normalize("NFC").str.strip()
+    frame["label"] = _of_lists(frame["label"])
     frame = name_clusters(frame, path.name)
     no_path = frame["path"].str.strip().eq("")
     rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
@@ -93,6 +98,35 @@ def read_rows(
         first = first_left_out(rejected, "row")
         raise SecondhandError(f"{path}: no row has both a path and a label{first}")
     return Rows(normalise_splits(frame, path), rejected)
+
+
+def _cells(path: Path) -> pd.DataFrame:
+    """The table; names are given to the columns of one without a header."""
+    is_text = path.name.lower().endswith((".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz"))
+    names = headerless(column_names(path)) if is_text else []
+    if not names:
+        return read_cells(path)
+    log.info("%s: it has no header. Its columns are read as %s", path, ", ".join(names))
+    cells = read_csv(path, names=names)
+    cells.index -= 1  # the first row is line 1
+    return cells
+
+
+def _of_lists(labels: pd.Series) -> pd.Series:
+    """Labels of which each cell is a list, as JSON or Python writes it, with `JOIN` between the names; others as they are."""
+    lists = {label: _LIST.fullmatch(label) for label in labels.unique() if label}
+    if not lists or not all(lists.values()):
+        return labels
+    words = {text: [m[1] or m[2] or m[3] for m in _WORD.finditer(text)] for text in lists}
+    for text in words:
+        with suppress(ValueError):
+            words[text] = [*map(str, json.loads(text))]
+    return labels.replace(to_replace={text: JOIN.join(names) for text, names in words.items()})
+
+
+#: A list of texts in quotes, and of numbers, with commas or spaces between them.
+_WORD = re.compile(r"""'([^']*)'|"([^"]*)"|(\d+)""")
+_LIST = re.compile(rf"\[((?:{_WORD.pattern})[\s,]*)*\]")
 
 
 def _with_files(
@@ -205,7 +239,9 @@ def _no_column(
     ]
     first = {str(name): cells[name][cells[name].ne("")].head(1) for name in cells}
     sentences = []
-    if "path" in missing:
+    if any(find_kind(str(name)) for name in cells):
+        sentences += ["Its first line names a file: write a header such as path,label above it"]
+    elif "path" in missing:
         files = [
             quoted(name) for name, cell in first.items()
             if any(find_kind(text) or below.find(text) for text in cell)
@@ -275,7 +311,8 @@ def _from_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> pd.D
 def _claims(path: Path, options: ReadOptions) -> bool:
     name = path.name.lower()
     if name.endswith(".txt"):  # a spreadsheet saves "Unicode text" under this ending, too
-        return path.is_file() and are_known(column_names(path))
+        names = column_names(path) if path.is_file() else []
+        return are_known(names) or bool(headerless(names))
     return name.endswith(_ENDINGS) and path.is_file()
 
 

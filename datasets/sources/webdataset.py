@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 import pandas as pd
 
 from datasets.core.address import ARCHIVES, as_path
+from datasets.core.cells import cell_of
 from datasets.core.errors import BadFile, Rejected
 from datasets.core.scanning import absolute_path, files_below, shown_by
 from datasets.kinds.base import find_kind
@@ -81,12 +82,8 @@ def _labels(ending: str, text: str) -> dict[str, str]:
         return {"label": text.strip()}
     content = json.loads(text)
     if not isinstance(content, dict):
-        return {"label": str(content)}
-    return {
-        str(key): value if isinstance(value, str) else json.dumps(value)
-        for key, value in content.items()
-        if key != "path" and not isinstance(value, list | dict | None)
-    }
+        return {"label": cell_of(content)}
+    return {str(key): cell_of(value) for key, value in content.items() if key != "path"}
 
 
 def _key(name: str) -> tuple[str, str]:

@@ -19,27 +19,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from datasets.core.address import split
 from datasets.core.cells import file_named, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
-from datasets.core.part import FileOrPart, Part
+from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN, clean_label, spelling_key
 from datasets.kinds.base import KINDS
-from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
+from learners.active.teaching import Pool
 from learners.evaluation.stratified import Stratum, draw
-from learners.inference.predictor import Predictor
 from learners.model.bundle import model_digest
 from learners.rule.arrays import Floats, Mask
-
-if TYPE_CHECKING:
-    pass
 
 _OF_PREDICTION = ("guess", "answer", "probability", "stratum", "files", "expected")
 _NUMBERS = ("start", "end", "gps", "probability", "files", "expected")
@@ -51,42 +46,35 @@ def columns_of(kind: str) -> tuple[str, ...]:
 
 
 @dataclass
-class Audit(PoolCounts):
-    """The drawn files as rows of the table, in random order, their parts, and the numbers of the pool."""
+class Audit:
+    """The drawn files as rows of the table, in random order, their parts, and the number of files answered."""
 
     rows: list[dict[str, object]] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     answered: int = 0
 
 
-def draw_audit(
-    predictor: Predictor,
-    model: str | os.PathLike[str],
-    files: Iterable[FileOrPart],
-    *,
-    n: int = 50,
-    labelled: LabelledContent | None = None,
-    bs: int = 32,
-    workers: int | None = None,
-) -> Audit:
+def draw_audit(pool: Pool, model: str | os.PathLike[str], *, n: int = 50) -> Audit:
     """Predict files and draw those whose labels tell most about the model's accuracy on all of them.
 
     Parameters
     ----------
     model : folder of the predictor's model.
     n : number of files, or windows of long recordings, to draw.
-    labelled : content that has a label already, such as training files, and is left out.
-    bs, workers : as in `Predictor.predict`.
 
     Raises
     ------
     SecondhandError : the model is multi-label, or ``n`` is below 2.
     """
-    check_single_label(predictor)
+    if not pool.predictor.rule.exclusive:
+        raise SecondhandError(
+            "This is a multi-label model, and a file of an audit gets one label. Use learners.evaluate with a "
+            "labelled table"
+        )
     if n < 2:
         raise SecondhandError(f"--n {n}: expected at least 2")
     audit, predicted = Audit(), list[tuple[Part, str, str, float]]()
-    for window in unlabelled(predictor, files, audit, labelled=labelled, bs=bs, workers=workers):
+    for window in pool:
         answer = window.prediction
         predicted.append((answer.part, answer.best, answer.label, answer.sure))
     if not predicted:
@@ -104,20 +92,11 @@ def draw_audit(
             "gps": part.at, "guess": guesses[i], "answer": answers[i], "probability": float(p[i]),
             "stratum": f"{k + 1} of {count}", "files": int(sizes[k]), "expected": float(expected[k]),
         }  # fmt: skip
-        cells = {name: cells[name] for name in columns_of(predictor.kind)[:-1]}
+        cells = {name: cells[name] for name in columns_of(pool.predictor.kind)[:-1]}
         audit.rows.append(cells | {"drawn": _digest(digest, cells)})
         audit.parts.append(part)
     audit.answered = int(answered.sum())
     return audit
-
-
-def check_single_label(predictor: Predictor) -> None:
-    """Raise SecondhandError if a model may assign several labels to a file."""
-    if not predictor.rule.exclusive:
-        raise SecondhandError(
-            "This is a multi-label model, and a file of an audit gets one label. Use learners.evaluate with a "
-            "labelled table"
-        )
 
 
 @dataclass

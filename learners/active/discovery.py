@@ -9,9 +9,8 @@ odd once would otherwise look like many odd files.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from os import PathLike
 from typing import NamedTuple
 
 import numpy as np
@@ -21,10 +20,9 @@ from datasets.core.errors import SecondhandError
 from datasets.items.labels import UNKNOWN
 from datasets.items.splits import components
 from datasets.kinds.base import KINDS
-from learners.active.teaching import LabelledContent, PoolCounts, unlabelled
+from learners.active.teaching import Pool
 from learners.cameras.bursts import events_of
 from learners.inference.predictions import Floats, Prediction
-from learners.inference.predictor import Predictor
 from learners.rule.arrays import Groups, Ints
 from learners.rule.base import AnyRule
 from learners.rule.reasons import BACKGROUND
@@ -99,36 +97,25 @@ class Discoveries:
         return [row for cluster in self.clusters for row in cluster.rows] + self.others
 
 
-def discover(
-    predictor: Predictor,
-    files: Iterable[str | PathLike[str]],
-    counts: PoolCounts,
-    *,
-    fdr: float = 0.1,
-    labelled: LabelledContent | None = None,
-    bs: int = 32,
-    workers: int | None = None,
-) -> Discoveries:
-    """The refused files among ``files``, which of them are of unknown classes, and clusters of them.
+def discover(pool: Pool, *, fdr: float = 0.1) -> Discoveries:
+    """The refused files of a pool, which of them are of unknown classes, and clusters of them.
 
     Files of a background class are left out: the model knows them.
 
     Parameters
     ----------
-    counts : added to.
     fdr : largest expected fraction of known files among the files called new, in (0, 1).
-    labelled, bs, workers : as in `suggest`.
 
     Raises
     ------
     SecondhandError : ``fdr`` is out of range, or the model has several labels per file, no training features or no
         calibration scores.
     """
-    rule = predictor.rule
+    rule = pool.predictor.rule
     find_discoveries(rule, [], np.empty((0, 0), np.float32), fdr)  # raises at once
     predictions: list[Prediction] = []
     refused: list[Floats] = []
-    for window in unlabelled(predictor, files, counts, labelled=labelled, bs=bs, workers=workers):
+    for window in pool:
         if window.prediction.reason != BACKGROUND:
             predictions.append(window.prediction._replace(windows=()))
             if window.prediction.label == UNKNOWN:
@@ -138,7 +125,7 @@ def discover(
     features = np.stack(refused) if refused else np.empty((0, 0), np.float32)
     paths = [one.path for one in predictions if one.label == UNKNOWN]
     together = np.unique(paths, return_inverse=True)[1]  # windows of one recording
-    if KINDS[predictor.kind].photo:
+    if KINDS[pool.predictor.kind].photo:
         names = [*dict.fromkeys(paths)]
         event_of = {names[n]: k for k, event in enumerate(events_of(names)) for n in event}
         together = np.array([event_of[path] for path in paths], np.int64)

@@ -96,18 +96,12 @@ class Embeddings:
         self.predictor = predictor or Predictor(model)
         self._parts = self.file.with_name(f".{self.file.name}.part")
 
-    def extend(
-        self, files: Iterable[str | os.PathLike[str]], *, bs: int = 32, workers: int | None = None
-    ) -> ExtendSummary:
+    def extend(self, files: Iterable[str | os.PathLike[str]]) -> ExtendSummary:
         """Embed files that are new or have changed, and drop the rows of files that have become bad or silent.
 
         Rows of other files stay. Every half minute the new rows are written beside the file, so a call after a kill
         continues there; the file itself is replaced at the end. Bad and silent files are left out, and the next call
         tries them again.
-
-        Parameters
-        ----------
-        bs, workers : as in `Predictor.predict`.
 
         Raises
         ------
@@ -118,7 +112,7 @@ class Embeddings:
         self._parts.mkdir(parents=True, exist_ok=True)
         try:
             with locked(self._parts, f"--embeddings {self.file}"):
-                return self._extend(files, bs, workers)
+                return self._extend(files)
         finally:
             with suppress(OSError):  # it is not empty
                 self._parts.rmdir()
@@ -213,9 +207,7 @@ class Embeddings:
             best, parts = candidates[order_kept], [parts[n] for n in order_kept]
         return [Match(part, min(float(s), 1.0)) for part, s in zip(parts, best, strict=True)]
 
-    def _extend(
-        self, files: Iterable[str | os.PathLike[str]], bs: int, workers: int | None
-    ) -> ExtendSummary:
+    def _extend(self, files: Iterable[str | os.PathLike[str]]) -> ExtendSummary:
         known, rejected, silent = self._known(), list[Rejected](), 0
         names = {absolute(name): name for name in nameable(files, rejected)}
         to_read = [
@@ -245,9 +237,7 @@ class Embeddings:
             began = time.monotonic()
 
         try:
-            for part, predictions in self.predictor.predict_windows(
-                names_to_read(), bs=bs, workers=workers
-            ):
+            for part, predictions in self.predictor.predict_windows(names_to_read()):
                 done += 1
                 places, vectors, why = _vectors(predictions)
                 state = states.pop(part.path)

@@ -33,8 +33,11 @@ from datasets.kinds.base import KINDS
 from datasets.kinds.finding import some_files
 from datasets.sources.embeddings import add_embeddings
 from learners.active.embeddings import nameable
+from learners.active.listing import check_out
+from learners.cli.commands import PoolSettings
 from learners.inference.predictions import DetailedPrediction, Floats
 from learners.inference.predictor import Predictor
+from learners.model.hub import model_folder
 from learners.rule.reasons import Reason, Why
 from learners.rule.scores.base import normalise
 
@@ -87,68 +90,89 @@ class Suggestion(NamedTuple):
 
 
 @dataclass
-class PoolCounts:
-    """Numbers of a pool of files.
+class Pool:
+    """Files of which some are to be labelled. Iterating yields the predictions of the files, or windows of long
+    recordings, without a label; copies and silence are left out. Afterwards it knows their numbers.
 
     Attributes
     ----------
-    files : number of files.
+    taught : content that has a label already and is left out.
+    rejected : bad files.
+    skipped : other files in the folders that were named, by ending.
     judged, labelled, copies, silent : number of files or windows that are candidates, have a label already, are
         copies of an earlier file, and are silent.
-    rejected : bad files.
     """
 
-    files: int = 0
+    predictor: Predictor
+    files: Iterable[FileOrPart]
+    taught: LabelledContent = field(default_factory=LabelledContent)
+    rejected: list[Rejected] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
     judged: int = 0
     labelled: int = 0
     copies: int = 0
     silent: int = 0
-    rejected: list[Rejected] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.files = [*self.files]
+
+    @classmethod
+    def open(cls, settings: PoolSettings, paths: Sequence[str], out: Path) -> Pool:
+        """The pool of a command whose results go to ``out``; for a model of embeddings, the items in the files."""
+        check_out(out, overwrite=settings.overwrite)
+        settings.model = str(model_folder(settings.model))
+        predictor = Predictor(settings.model, **settings.computing)
+        taught, skipped = labelled_in(settings.model), Counter[str]()
+        files = [*some_files(paths, predictor.kind, skipped)]
+        if KINDS[predictor.kind].opened:
+            return cls(predictor, files, taught, skipped=skipped)
+        rejected = add_embeddings(files, predictor.lookup, resolve=True)
+        return cls(predictor, predictor.lookup.parts(), taught, rejected, skipped)
+
+    @property
+    def count(self) -> int:
+        """Number of files."""
+        return len([*self.files])
 
     @property
     def unit(self) -> str:
         """What the numbers count: "windows" if a file has several, else "files"."""
         parts = self.judged + self.labelled + self.copies + self.silent
-        return "windows" if parts + len(self.rejected) > self.files else "files"
+        return "windows" if parts + len(self.rejected) > self.count else "files"
+
+    def __iter__(self) -> Iterator[DetailedPrediction]:
+        before = set[tuple[int, str]]()
+        for part, windows in self.predictor.predict_windows(nameable(self.files, self.rejected)):
+            bad = next((w.prediction.reason for w in windows if w.prediction.reason.failed), None)
+            if bad is not None:
+                self.rejected.append(Rejected(part.path, bad.detail))
+                continue
+            # The files of embeddings are not opened.
+            state = FileState.read(part.path) if KINDS[self.predictor.kind].opened else None
+            spans = self.taught.spans(part.path, state)
+            copy = state is not None and state.content in before
+            if state:
+                before.add(state.content)
+            for window in windows:
+                if window.logits is None or window.features is None:
+                    self.silent += 1
+                elif any(_covers(span, window) for span in spans):
+                    self.labelled += 1
+                elif copy:
+                    self.copies += 1
+                else:
+                    self.judged += 1
+                    yield window
 
 
-@dataclass
-class Suggestions(PoolCounts):
-    """Result of `suggest`: the suggestions, most useful first, and the numbers of the pool."""
-
-    rows: list[Suggestion] = field(default_factory=list)
-
-
-def find_pool(
-    predictor: Predictor, paths: Sequence[str], skipped: Counter[str]
-) -> tuple[Iterable[FileOrPart], list[Rejected]]:
-    """The files that paths stand for, or the items in files of embeddings; and what cannot be read of the latter."""
-    files = some_files(paths, predictor.kind, skipped)
-    if KINDS[predictor.kind].opened:
-        return files, []
-    rejected = add_embeddings(files, predictor.lookup, resolve=True)
-    return predictor.lookup.parts(), rejected
-
-
-def suggest(
-    predictor: Predictor,
-    files: Iterable[FileOrPart],
-    *,
-    n: int = 50,
-    mine: bool = False,
-    labelled: LabelledContent | None = None,
-    bs: int = 32,
-    workers: int | None = None,
-) -> Suggestions:
-    """The files, or windows of long recordings, whose labels would improve the model most.
+def suggest(pool: Pool, *, n: int = 50, mine: bool = False) -> list[Suggestion]:
+    """The files, or windows of long recordings, whose labels would improve the model most; the most useful first.
 
     Parameters
     ----------
     n : number of suggestions.
     mine : suggest the answers with the highest probability instead, in this order. In files without events of the
         classes these are false alarms, to be learned as background (hard negative mining, arXiv:1604.03540).
-    labelled : content that has a label already and is left out.
-    bs, workers : as in `Predictor.predict`.
     """
     if n < 1:
         raise SecondhandError(f"--n {n}: expected at least 1")
@@ -157,11 +181,10 @@ def suggest(
     def least_certain() -> list[tuple[float, Suggestion, Floats]]:
         return sorted(candidates, key=lambda candidate: -candidate[0])[:KEPT]
 
-    result = Suggestions()
-    for window in unlabelled(predictor, files, result, labelled=labelled, bs=bs, workers=workers):
+    for window in pool:
         if mine and window.prediction.label == UNKNOWN:
             continue
-        row = _suggestion(predictor, window)
+        row = _suggestion(pool.predictor, window)
         if mine:
             row = row._replace(score=window.prediction.probability)
         assert window.features is not None
@@ -170,52 +193,11 @@ def suggest(
         if len(candidates) > 2 * KEPT:
             candidates = least_certain()
     candidates = least_certain()
-    if candidates:
-        scores, rows, features = zip(*candidates, strict=True)
-        order = range(n) if mine else choose_diverse(scores, np.stack(features), n)
-        result.rows = [rows[row] for row in order if row < len(rows)]
-    return result
-
-
-def unlabelled(
-    predictor: Predictor,
-    files: Iterable[FileOrPart],
-    counts: PoolCounts,
-    *,
-    labelled: LabelledContent | None = None,
-    bs: int = 32,
-    workers: int | None = None,
-) -> Iterator[DetailedPrediction]:
-    """The predictions of files, or windows of long recordings, without a label; copies and silence are left out.
-
-    Parameters are those of `suggest`; ``counts`` are added to.
-    """
-    names = [*files]
-    counts.files += len(names)
-    before = set[tuple[int, str]]()
-    for part, windows in predictor.predict_windows(
-        nameable(names, counts.rejected), bs=bs, workers=workers
-    ):
-        bad = next((w.prediction.reason for w in windows if w.prediction.reason.failed), None)
-        if bad is not None:
-            counts.rejected.append(Rejected(part.path, bad.detail))
-            continue
-        # The files of embeddings are not opened.
-        state = FileState.read(part.path) if KINDS[predictor.kind].opened else None
-        spans = (labelled or LabelledContent()).spans(part.path, state)
-        copy = state is not None and state.content in before
-        if state:
-            before.add(state.content)
-        for window in windows:
-            if window.logits is None or window.features is None:
-                counts.silent += 1
-            elif any(_covers(span, window) for span in spans):
-                counts.labelled += 1
-            elif copy:
-                counts.copies += 1
-            else:
-                counts.judged += 1
-                yield window
+    if not candidates:
+        return []
+    scores, rows, features = zip(*candidates, strict=True)
+    order = range(n) if mine else choose_diverse(scores, np.stack(features), n)
+    return [rows[row] for row in order if row < len(rows)]
 
 
 def choose_diverse(scores: ArrayLike, features: Floats, n: int) -> list[int]:

@@ -33,6 +33,9 @@ class EmbeddingCall(FileCall):
     def on_one_machine(self) -> str:
         return "embeddings, which take seconds"
 
+    def options(self) -> dict[str, Any]:
+        return {"bs": max(self.settings.bs, EMBEDDINGS)}
+
     def run(self, predictor: Predictor, machines: Machines, provenance: Provenance) -> int:
         from datasets.sources.embeddings import add_embeddings  # with pandas
 
@@ -42,8 +45,8 @@ class EmbeddingCall(FileCall):
             print(f"{item.path}: {item.reason}", file=sys.stderr)
         tally = Tally(None)
         sources = predictor.lookup.parts()
-        predictions = predictor.predict(sources, bs=max(settings.bs, EMBEDDINGS))
-        counted = progress.counted(predictions, "Predicting", len(sources), "items")
+        predicted = predictor.predict(sources)
+        counted = progress.counted(predicted, "Predicting", len(sources), "items")
         self.output.write(tally(counted), shape, settings.out)
         return tally.status() or (3 if rejected else 0)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from datasets.core.address import is_address
 from datasets.core.options import Checked, Limits, option, positional
@@ -43,6 +43,12 @@ class ComputeSettings(Checked):
         None, "Number of processes that decode files. Default: chosen by the number of cores."
     )
     device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps (Apple).", metavar="NAME")
+
+    @property
+    def computing(self) -> dict[str, Any]:
+        """Options of a `Predictor`."""
+        names = ("bs", "workers", "device", "engine")
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
 
 @dataclass(kw_only=True)

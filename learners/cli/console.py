@@ -27,7 +27,7 @@ from learners.cli import live
 from learners.machine import disable_telemetry
 
 if TYPE_CHECKING:
-    from learners.active.teaching import PoolCounts
+    from learners.active.teaching import Pool
 
 #: Set by ``--quiet`` and ``--verbose``, for the processes that a command starts too.
 QUIET, VERBOSE = "SECONDHAND_QUIET", "SECONDHAND_VERBOSE"
@@ -147,23 +147,23 @@ def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str
     return 3 if rejected else 0
 
 
-def tell_pool(counts: PoolCounts, skipped: Counter[str], paths: Sequence[str]) -> int:
+def tell_pool(pool: Pool, paths: Sequence[str]) -> int:
     """Print which files of a pool were left out, and why; return the exit status of `tell_left_out`.
 
     Raises
     ------
     SecondhandError : all files are bad.
     """
-    status = tell_left_out(counts.rejected, counts.files, skipped)
+    status = tell_left_out(pool.rejected, pool.count, pool.skipped)
     left_out = {
-        "of the model's run (labelled or given as --unknown), and copies of them": counts.labelled,
-        "copies of another file": counts.copies,
-        "without signal": counts.silent,
+        "of the model's run (labelled or given as --unknown), and copies of them": pool.labelled,
+        "copies of another file": pool.copies,
+        "without signal": pool.silent,
     }
     for why, count in left_out.items():
         if count:
-            print(f"Left out, {why}: {count} {counts.unit}", file=sys.stderr)
-    if counts.rejected and not (counts.judged or counts.labelled or counts.silent):
+            print(f"Left out, {why}: {count} {pool.unit}", file=sys.stderr)
+    if pool.rejected and not (pool.judged or pool.labelled or pool.silent):
         raise SecondhandError(f"{', '.join(paths)[:500]}: no file can be used")
     return status
 

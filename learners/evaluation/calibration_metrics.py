@@ -5,7 +5,8 @@ Lower is better for the calibration figures.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,13 +37,17 @@ CLASSWISE_WORK = 3e9
 TAILS = (0.025, 0.975)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A figure and its 95 % limits."""
+class Estimate(NamedTuple):
+    """A figure and its 95 % limits; NaN, 0 and 1 for a fraction of no items."""
 
-    value: float
-    low: float
-    high: float
+    value: float = float("nan")
+    low: float = 0.0
+    high: float = 1.0
+
+    def __str__(self) -> str:
+        """A fraction with its limits, in percent."""
+        value, low, high = (round(100 * share, 3) for share in self)
+        return f"{value:.3g} % [{low:.3g}, {high:.3g}]"
 
 
 @dataclass(frozen=True)
@@ -130,8 +135,8 @@ def clopper_pearson(hits: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
 
 def fraction(
     right: ArrayLike, groups: ArrayLike | None = None, where: Mask | None = None
-) -> tuple[float, float, float]:
-    """Fraction of ``right [n]`` and its 95 % limits; NaN, 0, 1 for n = 0. Only items ``where [n]`` is true count.
+) -> Estimate:
+    """Fraction of ``right [n]``. Only items ``where [n]`` is true count.
 
     The limits are exact for independent items. Errors within a group of ``groups [n]`` are correlated: the limits
     are then those of the equivalent number of independent items (`learners.rule.thresholds`). Outcomes
@@ -142,12 +147,13 @@ def fraction(
     if where is not None:
         outcomes, units = outcomes[where], None if units is None else units[where]
     hits, n = effective_counts(outcomes, units)
-    low, high = clopper_pearson(hits, n) if n else (0.0, 1.0)
-    part = float(np.mean(outcomes)) if n else float("nan")
-    return part, float(low), float(high)
+    if not n:
+        return Estimate()
+    low, high = clopper_pearson(hits, n)
+    return Estimate(float(np.mean(outcomes)), float(low), float(high))
 
 
-def part_of(hits: pd.Series, answers: pd.DataFrame) -> tuple[float, float, float]:
+def part_of(hits: pd.Series, answers: pd.DataFrame) -> Estimate:
     """`fraction` of rows of ``answers``, selected by the index of ``hits``; counts groups."""
     return fraction(hits, units_of(answers.loc[hits.index]))
 
@@ -157,20 +163,9 @@ def units_of(answers: pd.DataFrame) -> Groups:
     return answers["unit"].to_numpy(np.int64) if "unit" in answers else None
 
 
-def named_limits(limits: tuple[float, float, float]) -> dict[str, float]:
-    """A fraction and its limits as ``value, low, high``."""
-    return dict(zip(("value", "low", "high"), limits, strict=True))
-
-
 def percent(value: float) -> str:
     """A fraction as text, in percent."""
     return f"{100 * value:.3g} %"
-
-
-def with_limits(value: float, low: float, high: float) -> str:
-    """A fraction with its limits as text, in percent."""
-    value, low, high = (round(100 * share, 3) for share in (value, low, high))
-    return f"{value:.3g} % [{low:.3g}, {high:.3g}]"
 
 
 def calibration_figures(
@@ -238,7 +233,7 @@ def calibration_figures(
 
     def estimate(value: float, samples: list[Floats]) -> Estimate:
         if len(sizes) == 1:
-            return Estimate(value, 0.0, 1.0)
+            return Estimate(value)
         low, high = np.quantile(np.concatenate(samples), TAILS)
         below, above = (widening * max(0.0, side) for side in (high - value, value - low))
         return Estimate(value, max(0.0, value - below), min(1.0, value + above))
@@ -246,7 +241,7 @@ def calibration_figures(
     top_error = estimate(float(np.abs(gaps_of_groups.sum(axis=0)).sum() / n), error)
     by_chance = np.concatenate(chance)
     if top_error.value <= np.quantile(by_chance, TAILS[1]):
-        top_error = replace(top_error, low=0.0)
+        top_error = top_error._replace(low=0.0)
     of_classes = float(np.abs(np.asarray(by_class.sum(axis=1))).sum() / p.size)
     return CalibrationFigures(
         n,

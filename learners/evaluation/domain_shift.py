@@ -16,19 +16,14 @@ import pandas as pd
 from datasets.core.errors import counted
 from datasets.items.labels import UNKNOWN
 from learners.evaluation.calibration_metrics import (
+    Estimate,
     fraction,
-    named_limits,
     part_of,
     percent,
-    units_of,
-    with_limits,
 )
-from learners.evaluation.held_out import Evaluation
-from learners.rule.arrays import Outputs, known_labels
+from learners.evaluation.figures import ScoredItems
 from learners.rule.calibrators import fit_temperature
-from learners.rule.decisions import Decisions
 from learners.rule.reasons import Why
-from learners.rule.rule import Rule
 
 COLUMNS = ("what", "guaranteed", "here", "low", "high", "items")
 #: Least number of calibration items for an estimate.
@@ -49,68 +44,46 @@ class CalibrationCheck:
 CheckedPart = tuple[list[str], list[tuple[str, float, float, float, float, int]]]
 
 
-def outputs_of_split(evaluation: Evaluation, classes: Sequence[str], split: str) -> Outputs:
-    """Outputs of the items of a split with known classes that have logits."""
-    frame = evaluation.predictions
-    scored = np.isfinite(evaluation.logits).all(axis=1)
-    rows = np.flatnonzero(frame["split"].eq(split).to_numpy() & scored)
-    numbers = {name: i for i, name in enumerate(classes)}
-    labels = np.array([numbers[name] for name in frame["truth"].iloc[rows]], dtype=np.int64)
-    features = evaluation.features_of(rows) if evaluation.features.shape[1] else None
-    logits = evaluation.logits[rows].astype(np.float64)
-    return Outputs(logits, labels, features, units_of(frame.iloc[rows]))
-
-
 def calibration_check(
-    rule: Rule,
-    items: Outputs,
-    calibration: Mapping[str, Any],
-    coverage: float | None = None,
+    items: ScoredItems, calibration: Mapping[str, Any], coverage: float | None = None
 ) -> CalibrationCheck:
     """Compare the guarantees and probabilities of a model with labelled items of known classes.
 
     Parameters
     ----------
-    items : outputs of known items with raw logits.
+    items : of known classes.
     calibration : their calibration figures before and after the temperature, of `learners.evaluation.figures.all_figures`.
     coverage : fraction of the calibration files that the model answers; None for that of its threshold, which
         was fitted with each file ranked within the others.
     """
-    if not len(known_labels(items)):
+    if not len(items.labels):
         message = "No item of a known class was predicted, so the calibration cannot be checked"
         return CalibrationCheck([message], pd.DataFrame(columns=COLUMNS))
-    decided = rule.decide(items.logits, items.features)
-    checks = [
-        _accepted(rule, items, decided, coverage),
-        _temperature(rule, items, calibration),
-        _distance(rule, items, decided),
-    ]
+    checks = [_accepted(items, coverage), _temperature(items, calibration), _distance(items)]
     rows = [row for _, rows in checks for row in rows]
     return CalibrationCheck(
         [line for lines, _ in checks for line in lines], pd.DataFrame(rows, columns=COLUMNS)
     )
 
 
-def _accepted(
-    rule: Rule, items: Outputs, decided: Decisions, coverage: float | None
-) -> CheckedPart:
-    threshold, accepted = rule.threshold, decided.label >= 0
-    right, n = rule.is_right(decided.label, known_labels(items)), int(accepted.sum())
+def _accepted(items: ScoredItems, coverage: float | None) -> CheckedPart:
+    threshold, accepted, decided = items.rule.threshold, items.answered, items.decided
+    right, n = items.rule.is_right(decided.label, items.labels), int(accepted.sum())
     limits = fraction(right, items.groups, accepted)
     has_guarantee = bool(np.isfinite(threshold.guaranteed))
     mean_probability = float(decided.sure[accepted].mean()) if n else float("nan")
     guaranteed = threshold.target if has_guarantee else mean_probability
-    measured = f"{with_limits(*limits)} of {n}"
+    measured = f"{limits} of {n}"
     first = (
         f"Accuracy of answers: {percent(guaranteed)} guaranteed, here {measured}"
-        f"{_verdict(guaranteed, *limits[1:])}"
+        f"{_verdict(guaranteed, limits)}"
     )
     if not n:
         first = "No file is answered at this threshold"
     elif not has_guarantee:
         first = (
             f"Accuracy of answers: {percent(mean_probability)} by their probabilities, here {measured}"
-            f"{_verdict(guaranteed, *limits[1:], basis='the probabilities say')}"
+            f"{_verdict(guaranteed, limits, basis='the probabilities say')}"
         )
     share = fraction(accepted, items.groups)
     before = ""
@@ -118,16 +91,15 @@ def _accepted(
         coverage = threshold.coverage
     if coverage == coverage:
         before = f", and {percent(coverage)} of the calibration files"
-    return [first, f"Answered here: {with_limits(*share)}{before}"], [
+    return [first, f"Answered here: {share}{before}"], [
         ("accuracy of accepted", guaranteed, *limits, n),
         ("accepted", coverage, *share, len(accepted)),
     ]
 
 
-def _temperature(rule: Rule, items: Outputs, calibration: Mapping[str, Any]) -> CheckedPart:
-    labels, fitted = known_labels(items), rule.calibrator.temperature
-    n, units = len(labels), items.groups
-    best = fit_temperature(items.logits, labels, groups=units, what="file")
+def _temperature(items: ScoredItems, calibration: Mapping[str, Any]) -> CheckedPart:
+    n, fitted = len(items.labels), items.rule.calibrator.temperature
+    best = fit_temperature(items.logits, items.labels, groups=items.groups, what="file")
     side = ""
     if best.low > fitted.value:
         side = ": the model is overconfident here"
@@ -141,9 +113,8 @@ def _temperature(rule: Rule, items: Outputs, calibration: Mapping[str, Any]) -> 
     rows = [("temperature", fitted.value, best.value, best.low, best.high, n)]
     for what, name in (("ECE", "ece"), ("NLL", "nll"), ("Brier", "brier")):
         for when, known_as in (("before", "temperature 1"), ("after", "calibrated")):
-            figure = calibration[when][name]
-            limits = (figure["value"], figure["low"], figure["high"])
-            rows.append((f"{what}, {known_as}", float("nan"), *limits, n))
+            figure = Estimate(**calibration[when][name])
+            rows.append((f"{what}, {known_as}", float("nan"), *figure, n))
     before, after = calibration["before"], calibration["after"]
     lines.append(
         "ECE {value:.3f} [{low:.3f}, {high:.3f}]".format(**after["ece"])
@@ -152,27 +123,26 @@ def _temperature(rule: Rule, items: Outputs, calibration: Mapping[str, Any]) -> 
     return lines, rows
 
 
-def _distance(rule: Rule, items: Outputs, decided: Decisions) -> CheckedPart:
-    n, alpha = len(decided.distance_p), rule.distance.alpha
-    if np.isnan(decided.distance_p).all():
+def _distance(items: ScoredItems) -> CheckedPart:
+    p, distance = items.decided.distance_p, items.rule.distance
+    if np.isnan(p).all():
         return ["The model measures no distances: no file is refused as out of distribution"], []
-    refused = rule.distance.refuses(decided.distance_p)
-    value, low, high = fraction(refused, items.groups)
-    if rule.distance.too_few:
-        count, least = len(rule.distance.calibration), rule.distance.least
+    refused = fraction(distance.refuses(p), items.groups)
+    if distance.too_few:
+        count, least = len(distance.calibration), distance.least
         files = f"{counted(count, 'calibration file')}; {least} are needed"
         return [f"Refused as out of distribution: rule off ({files})"], []
     line = (
-        f"Refused as out of distribution: {percent(alpha)} of known files expected, here "
-        f"{with_limits(value, low, high)}{': more than expected' if low > alpha else ''}"
+        f"Refused as out of distribution: {percent(distance.alpha)} of known files expected, here "
+        f"{refused}{': more than expected' if refused.low > distance.alpha else ''}"
     )
-    return [line], [("refused as out of distribution", alpha, value, low, high, n)]
+    return [line], [("refused as out of distribution", distance.alpha, *refused, len(p))]
 
 
-def _verdict(expected: float, low: float, high: float, basis: str = "guaranteed") -> str:
-    if expected > high:
+def _verdict(expected: float, here: Estimate, basis: str = "guaranteed") -> str:
+    if expected > here.high:
         return f": less than {basis}"
-    return "" if expected < low else f": as {basis}, within the limits of chance"
+    return "" if expected < here.low else f": as {basis}, within the limits of chance"
 
 
 @dataclass(frozen=True)
@@ -218,16 +188,16 @@ def expected_accuracy(
     out_of_distribution = part_of(
         predictions["reason"].map(lambda reason: reason.why is Why.OUT_OF_DISTRIBUTION), predictions
     )
-    if out_of_distribution[1] > mild * alpha:
+    if out_of_distribution.low > mild * alpha:
         return _none(
-            f"{with_limits(*out_of_distribution)} of these files are refused as out of distribution, but only "
+            f"{out_of_distribution} of these files are refused as out of distribution, but only "
             f"{percent(alpha)} of known files. They are unlike the training files, or of unknown classes"
         )
     value, low, high = part_of(predictions["probability"].fillna(0.0), predictions)
     low = max(0.0, value - float(np.hypot(value - low, right - right_low)))
     high = min(1.0, value + float(np.hypot(high - value, right_high - right)))
     line = (
-        f"Expected accuracy here: {with_limits(value, low, high)}. That is the mean calibrated probability of these "
+        f"Expected accuracy here: {Estimate(value, low, high)}. That is the mean calibrated probability of these "
         f"{len(predictions)} files; of the {n} calibration files {percent(right)} are right. The estimate holds for files "
         "of the model's classes"
     )
@@ -263,7 +233,7 @@ def prediction_figures(predictions: pd.DataFrame, classes: Sequence[str]) -> dic
     groups = sorted({*as_class.index} - {*classes, UNKNOWN})
     return {
         "items": len(predictions),
-        "accepted": named_limits(part_of(accepted, predictions)),
+        "accepted": part_of(accepted, predictions),
         "reasons": predictions["reason"][~accepted].astype(str).value_counts().to_dict(),
         "classes": [
             {"class": c, "accepted": int(as_class.get(c, 0)), "best": int(best.get(c, 0))}

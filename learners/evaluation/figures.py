@@ -19,8 +19,8 @@ from learners.cli.result import part_name
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import (
+    Estimate,
     calibration_figures,
-    named_limits,
     part_of,
     percent,
     reliability,
@@ -29,7 +29,7 @@ from learners.evaluation.calibration_metrics import (
 from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation, is_correct
 from learners.files.jsonable import jsonable
 from learners.model.bundle import Bundle
-from learners.rule.arrays import Floats, Ints, Mask, softmax
+from learners.rule.arrays import Floats, Groups, Ints, Mask, softmax
 from learners.rule.decisions import Decisions
 from learners.rule.rule import KEPT, PROBABILITY, Rule
 from learners.rule.thresholds import aurc, effective_counts, risk_coverage
@@ -58,13 +58,15 @@ class ScoredItems:
     ----------
     rows : index of each item in the evaluation's predictions.
     labels : index of the true class; -1 for unknown classes and labels that the model lacks.
-    before : probabilities [n, classes] without the temperature.
-    decided : of the rule, which has the probabilities with it.
+    logits : [n, classes], raw.
+    groups : [n] group numbers; None where items are independent.
+    decided : of the rule, which has the probabilities with the temperature.
     """
 
     rows: Ints
     labels: Ints
-    before: Floats
+    logits: Floats
+    groups: Groups
     decided: Decisions
     rule: Rule
 
@@ -72,6 +74,11 @@ class ScoredItems:
     def best(self) -> Ints:
         """Index of the most probable class."""
         return self.decided.best
+
+    @property
+    def before(self) -> Floats:
+        """Probabilities [n, classes] without the temperature."""
+        return softmax(self.logits, background=self.rule.calibrator.background)
 
     @property
     def after(self) -> Floats:
@@ -108,7 +115,8 @@ class ScoredItems:
             self,
             rows=self.rows[mask],
             labels=self.labels[mask],
-            before=self.before[mask],
+            logits=self.logits[mask],
+            groups=None if self.groups is None else self.groups[mask],
             decided=self.decided.where(mask),
         )
 
@@ -130,8 +138,7 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
     decided = Decisions.of_none(classes)
     if len(rows):
         decided = rule.decide(logits[rows], features, paths=frame["path"].tolist())
-    before = softmax(logits[rows], background=rule.calibrator.background)
-    return ScoredItems(rows, labels, before, decided, rule)
+    return ScoredItems(rows, labels, logits[rows], units_of(frame), decided, rule)
 
 
 def measure(predictions: pd.DataFrame) -> dict[str, Any]:
@@ -152,10 +159,9 @@ def measure(predictions: pd.DataFrame) -> dict[str, Any]:
     return metrics
 
 
-def limits_of(metrics: Mapping[str, Any], name: str) -> dict[str, float]:
-    """A fraction among the metrics of `measure`, with its limits, as ``value, low, high``; NaN, 0, 1 if it is not there."""
-    value, limits = metrics.get(name, float("nan")), metrics.get(f"{name}_interval", (0.0, 1.0))
-    return named_limits((value, *limits))
+def limits_of(metrics: Mapping[str, Any], name: str) -> Estimate:
+    """A fraction among the metrics of `measure`; NaN if it is not there."""
+    return Estimate(metrics[name], *metrics[f"{name}_interval"]) if name in metrics else Estimate()
 
 
 def thinned(points: int) -> Ints:
@@ -200,14 +206,14 @@ def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> 
     known, metrics = evaluation.known, measure(predictions)
     splits = {name: _split(predictions, scored, name, metrics) for name in sorted(names)}
     accepted = limits_of(metrics, f"{BACKGROUND}_accepted")
-    refused = (1 - accepted["value"], 1 - accepted["high"], 1 - accepted["low"])
-    background = {"items": metrics.get(f"{BACKGROUND}_items"), "refused": named_limits(refused)}
+    refused = Estimate(1 - accepted.value, 1 - accepted.high, 1 - accepted.low)
+    background = {"items": metrics.get(f"{BACKGROUND}_items"), "refused": refused}
     figures: dict[str, Any] = {
         "metrics": metrics,
         "evaluated_split": main,
         "headline": dict(zip(("split", "message"), headline(names), strict=True)),
         "splits": splits,
-        "reliability": _reliability(chosen, predictions),
+        "reliability": _reliability(chosen),
         "risk_coverage": _risk_coverage(
             chosen, predictions, splits[main]["aurc"] if main else None
         ),
@@ -306,13 +312,14 @@ def _split(
 ) -> dict[str, Any]:
     in_split = scored.where(predictions["split"].to_numpy()[scored.rows] == name)
     labelled = in_split.where(in_split.labels >= 0)
-    units = units_of(predictions.iloc[labelled.rows])
     return {
         "items": metrics[f"{name}_items"],
         "scored": len(in_split.rows),
         **{figure: limits_of(metrics, f"{name}_{figure}") for figure in SHARES},
         "calibration": {
-            when: calibration_figures(getattr(labelled, when), labelled.labels, groups=units)
+            when: calibration_figures(
+                getattr(labelled, when), labelled.labels, groups=labelled.groups
+            )
             if len(labelled.rows)
             else None
             for when in WHEN
@@ -321,13 +328,13 @@ def _split(
     }
 
 
-def _reliability(scored: ScoredItems, predictions: pd.DataFrame) -> dict[str, Any] | None:
+def _reliability(scored: ScoredItems) -> dict[str, Any] | None:
     labelled = scored.where(scored.labels >= 0)
     if not len(labelled.rows):
         return None
-    units = units_of(predictions.iloc[labelled.rows])
     return {
-        when: reliability(getattr(labelled, when), labelled.labels, groups=units) for when in WHEN
+        when: reliability(getattr(labelled, when), labelled.labels, groups=labelled.groups)
+        for when in WHEN
     }
 
 
@@ -385,7 +392,7 @@ def _accepted_unknown(
     files = metrics[f"{UNKNOWN}_items"]
     message = (
         f"{len(taken)} of {counted(files, 'file')} of unknown classes {'is' if len(taken) == 1 else 'are'} "
-        f"answered ({percent(rate['value'])}, {100 * rate['low']:.3g} to {percent(rate['high'])})"
+        f"answered ({percent(rate.value)}, {100 * rate.low:.3g} to {percent(rate.high)})"
     )
     figures = {"accepted": rate, "message": message, "stricter": None}
     if value is None or not len(known.rows):
@@ -408,7 +415,7 @@ def _accepted_unknown(
         "files would be answered",
         "stricter": {
             "threshold": value,
-            "accepted": named_limits(part_of(still, predictions)),
+            "accepted": part_of(still, predictions),
             "coverage": after,
         },
     }
@@ -450,7 +457,7 @@ def _unknown_figures(
         "scored": len(ood.rows),
         **_accepted_unknown(known, ood, predictions, rule, metrics),
         "score": rule.floor.score.name,
-        "auroc": named_limits(auroc(known.known, ood.known)),
+        "auroc": auroc(known.known, ood.known),
         "histogram": {
             "edges": edges,
             "known": np.histogram(known.known, edges)[0],

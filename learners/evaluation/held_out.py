@@ -17,7 +17,6 @@ from datasets.items.labels import JOIN, UNKNOWN
 from datasets.items.places import as_in_predictions
 from datasets.items.splits import split_units
 from learners.cameras.when import when_and_where
-from learners.cli.settings import TrainSettings
 from learners.inference.predictions import FIELDS, Floats, collect
 from learners.inference.predictor import Predictor
 from learners.rule.arrays import Outputs
@@ -104,15 +103,15 @@ class Measured:
 
 
 def outputs_to_calibrate(
-    predictor: Predictor, table: Items, rows: pd.DataFrame, train: TrainSettings
+    predictor: Predictor, table: Items, rows: pd.DataFrame, seed: int
 ) -> Measured:
     """Outputs of the calibration items of a table, and of the training items in ``rows``, to which distances are measured;
     long recordings in windows.
     """
     held_out = as_predicted(predictor, table.frame.loc[table.frame["split"].eq("calibration")])
-    items, truths, paths = outputs_of_rows(predictor, held_out, train.bs)
+    items, truths, paths = outputs_of_rows(predictor, held_out)
     reference, reference_truths, _ = outputs_of_rows(
-        predictor, reference_rows(rows, train.seed), train.bs, REFERENCE_STEP
+        predictor, reference_rows(rows, seed), REFERENCE_STEP
     )
     return Measured(
         items,
@@ -134,13 +133,13 @@ def reference_rows(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 
 def outputs_of_rows(
-    predictor: Predictor, frame: pd.DataFrame, bs: int, step: str = "Calibrating"
+    predictor: Predictor, frame: pd.DataFrame, step: str = "Calibrating"
 ) -> tuple[Outputs, list[str], list[str]]:
     """Outputs of the rows that have a prediction (without labels), their label names, and their paths.
 
     ``step`` : name of the work on the terminal.
     """
-    predicted = predictor.predict_detailed(parts_of(frame), bs=bs)
+    predicted = predictor.predict_detailed(parts_of(frame))
     predictions, logits, features = collect(
         progress.counted(predicted, step, len(frame), "items"), len(frame), len(predictor.classes)
     )
@@ -152,16 +151,14 @@ def outputs_of_rows(
     return items, frame["label"][good].tolist(), frame["path"][good].tolist()
 
 
-def predict_held_out(
-    predictor: Predictor, table: Items, bs: int, *, workers: int | None = None
-) -> Evaluation:
+def predict_held_out(predictor: Predictor, table: Items) -> Evaluation:
     """Predictions for all held-out items, by the `Predictor` that users call."""
     rows = table.frame.loc[table.frame["split"].ne("train")]
     background = table.background.loc[table.background["split"].ne("train")]
     parts = [rows, background.assign(split=BACKGROUND), table.unknown_items.assign(split=UNKNOWN)]
     rows = pd.concat([part for part in parts if len(part)] or [rows], ignore_index=True)
     shown = parts_of(as_predicted(predictor, rows))
-    predicted = predictor.predict_detailed(shown, bs=bs, workers=workers)
+    predicted = predictor.predict_detailed(shown)
     predictions, logits, features = collect(
         progress.counted(predicted, "Predicting", len(rows), "items"), len(rows)
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datasets.items.labels import encode_targets
-from learners.evaluation.calibration_metrics import binned, fraction, named_limits, units_of
+from learners.evaluation.calibration_metrics import binned, fraction, units_of
 from learners.evaluation.figures import best_split, headline, thinned
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.files.jsonable import jsonable
@@ -127,10 +127,6 @@ def label_figures(scored: ScoredLabels, k: int, selected: Mask) -> dict[str, Any
     p, predicted, present, units = _known(scored, k, selected)
     hits = int((predicted & present).sum())
     count, positives = int(predicted.sum()), int(present.sum())
-    precision, recall = (
-        fraction(right, units, denominator)
-        for right, denominator in ((present, predicted), (predicted, present))
-    )
     return {
         "items": len(p),
         "positives": positives,
@@ -139,8 +135,8 @@ def label_figures(scored: ScoredLabels, k: int, selected: Mask) -> dict[str, Any
         else float("nan"),
         "auroc": float(roc_auc_score(present, p)) if 0 < positives < len(p) else float("nan"),
         "predicted": count,
-        "precision": named_limits(precision),
-        "recall": named_limits(recall),
+        "precision": fraction(present, units, predicted),
+        "recall": fraction(predicted, units, present),
         "f1": 2 * hits / (count + positives) if count + positives else float("nan"),
         "ece": binned(p, present).error if len(p) else float("nan"),
     }
@@ -208,7 +204,7 @@ def _mean(values: list[float]) -> float:
 def _guaranteed(cut: Threshold, figures: dict[str, Any]) -> dict[str, Any]:
     """A label's threshold, its guarantee, and whether the guarantee holds here within chance."""
     guaranteed = cut.target if cut.accuracy_low >= cut.target else None  # NaN: never
-    is_kept = guaranteed is None or figures["precision"]["high"] >= guaranteed
+    is_kept = guaranteed is None or figures["precision"].high >= guaranteed
     return {
         "threshold": cut.value,
         "guaranteed": guaranteed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datasets.items.labels import UNKNOWN
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation.calibration_metrics import fraction, units_of
+from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.figures import ScoredItems, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.model.bundle import Bundle
@@ -27,13 +27,12 @@ def operating_points(
     overrides = alternatives(own_rule)
     rules = [own_rule.but(**chosen) for chosen in overrides]
     held_out, unknown = parts[scored.rows] == split, parts[scored.rows] == UNKNOWN
-    units = units_of(predictions.iloc[scored.rows])
     points = list[OperatingPoint]()
     for chosen, rule in zip(overrides, rules, strict=True):
         decided = rule.again(scored.decided)
         accepted, right = decided.label >= 0, rule.is_right(decided.label, scored.labels)
         answered = accepted & held_out
-        _, low, high = fraction(right, units, answered)
+        _, low, high = fraction(right, scored.groups, answered)
         points.append(
             OperatingPoint(
                 **chosen,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learners.evaluation.calibration_metrics import TAILS, clopper_pearson
+from learners.evaluation.calibration_metrics import TAILS, Estimate, clopper_pearson
 from learners.rule.arrays import Floats, Ints, Mask
 
 #: Labels of a stratum of answered and of refused files.
@@ -36,9 +36,6 @@ ANSWERS = 0.35
 SHIFTS, WORTHS = np.linspace(-4, 4, 33), 2.0 ** np.arange(7)
 NEUTRAL = 1 / 3
 DRAWS = 4000
-
-#: A fraction and its 95 % limits; NaN, 0 and 1 without labels.
-Limits = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ def _allocation(answered: Mask, spread: Floats, n: int) -> Iterator[tuple[bool, 
             yield group, labels
 
 
-def accuracies(strata: Sequence[Stratum], seed: int = 0) -> dict[str, Limits]:
+def accuracies(strata: Sequence[Stratum], seed: int = 0) -> dict[str, Estimate]:
     """Accuracy of the ``answers`` and of ``all`` files, each with its 95 % limits.
 
     A stratum without labels is joined to a neighbour of the same group, answered or refused. A figure is NaN, with the
@@ -167,16 +164,16 @@ def _right_files(strata: Sequence[Stratum], rng: np.random.Generator) -> Ints:
     return np.asarray(unlabelled.sum(axis=1) + hits.sum())
 
 
-def _limits(strata: Sequence[Stratum], right: Ints | None) -> Limits:
+def _limits(strata: Sequence[Stratum], right: Ints | None) -> Estimate:
     if right is None:
-        return float("nan"), 0.0, 1.0
+        return Estimate()
     files = sum(s.files for s in strata)
     value = sum(s.files * float(s.right.mean()) for s in strata) / files
     low, high = np.quantile(right / files, TAILS)
-    return value, min(value, float(low)), max(value, float(high))
+    return Estimate(value, min(value, float(low)), max(value, float(high)))
 
 
-def weighted_fraction(hits: ArrayLike, weights: ArrayLike) -> Limits:
+def weighted_fraction(hits: ArrayLike, weights: ArrayLike) -> Estimate:
     """Fraction of ``hits`` [n] with ``weights`` [n], inverse probabilities of having been drawn, with 95 % limits.
 
     The limits are Clopper and Pearson's for the effective number of labels, (sum w)^2 / sum w^2 (Korn and Graubard
@@ -184,7 +181,7 @@ def weighted_fraction(hits: ArrayLike, weights: ArrayLike) -> Limits:
     """
     w, hit = np.asarray(weights, np.float64), np.asarray(hits, np.float64)
     if not len(w):
-        return float("nan"), 0.0, 1.0
+        return Estimate()
     value, effective = float(w @ hit / w.sum()), float(w.sum() ** 2 / (w @ w))
     low, high = clopper_pearson(value * effective, effective)
-    return value, float(low), float(high)
+    return Estimate(value, float(low), float(high))

@@ -47,12 +47,12 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
         raise SecondhandError(f"--gap {settings.gap:g}: expected seconds, 0 or more")
     table, lines = items_of(bundle, settings, each_label=True)
     rows = pd.concat([table.frame, table.unknown_items], ignore_index=True)
-    predictor = Predictor(bundle, device=settings.device, top=sys.maxsize, allow_truncated=True)
+    predictor = Predictor(bundle, **settings.computing, top=sys.maxsize, allow_truncated=True)
     heard: list[Prediction] = []
     bad: list[Rejected] = []
     hours: dict[str, float] = {}
     files = [*rows["path"].unique()]
-    predicted = predictor.predict(files, bs=settings.bs, workers=settings.workers)
+    predicted = predictor.predict(files)
     for prediction in progress.counted(predicted, "Predicting", len(files), "recordings"):
         if prediction.reason.failed:
             bad.append(Rejected(prediction.path, str(prediction.reason)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Set
+from copy import copy
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -24,7 +24,6 @@ from learners.events.counts import events_of, joined, matches, rate_limits
 from learners.events.report import held_out_sentences
 from learners.files.jsonable import jsonable
 from learners.inference.predictor import Predictor
-from learners.model.bundle import Bundle
 
 #: The parts of the items; the first with labelled spans is predicted.
 PARTS = ("test", "calibration")
@@ -33,15 +32,13 @@ KEY = ["path", "start", "end"]
 MOST_WINDOWS = 3000
 
 
-def with_events(
-    evaluation: Evaluation, bundle: Bundle, table: Items, bs: int, device: str
-) -> Evaluation:
+def with_events(evaluation: Evaluation, predictor: Predictor, table: Items) -> Evaluation:
     """The evaluation of a run with the figures and a sentence on `held_out_events`, where its items are spans."""
     if not table.frame[["start", "end"]].notna().all(axis=1).any():
         return evaluation
-    predictor = Predictor(bundle, device=device, top=sys.maxsize)
-    facts = jsonable(held_out_events(predictor, table, bs))
-    predictor.close()
+    listing_all = copy(predictor)
+    listing_all.top = len(predictor.classes)
+    facts = jsonable(held_out_events(listing_all, table))
     if facts is None:
         return evaluation
     metrics = evaluation.metrics | {"events": facts}
@@ -50,7 +47,7 @@ def with_events(
     )
 
 
-def held_out_events(predictor: Predictor, table: Items, bs: int) -> dict[str, Any] | None:
+def held_out_events(predictor: Predictor, table: Items) -> dict[str, Any] | None:
     """Events found in held-out recordings, and false alarms an hour, with 95 % limits between recordings.
 
     Of a recording that is labelled completely all windows are predicted. Of another, those with a labelled span are,
@@ -79,7 +76,7 @@ def held_out_events(predictor: Predictor, table: Items, bs: int) -> dict[str, An
     complete = {*held_out["path"][held_out["complete"].ne("")]}
     windows = _windows(predictor, spans, complete)
     predicted = progress.counted(
-        predictor.predict(windows, bs=bs), "Hearing held-out recordings", len(windows), "windows"
+        predictor.predict(windows), "Hearing held-out recordings", len(windows), "windows"
     )
     heard = []
     for _, group in groupby(predicted, attrgetter("path")):

@@ -14,6 +14,8 @@ def jsonable(value: Any) -> Any:
     """The value as JSON types; None for numbers that are not finite."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, Mapping):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):

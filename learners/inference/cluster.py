@@ -56,8 +56,8 @@ class OnCluster(Machines):
 
         how = self.settings
         with connect(how.cluster, workers=how.workers) as cluster:
-            options = {"at": how.at, "bs": how.bs, "device": how.device, **self.options}
-            yield from predict_on(cluster, how.model, files, **options)
+            options = {**self.options, "device": how.device}
+            yield from predict_on(cluster, how.model, files, at=how.at, **options)
 
     def rounds(self, predictions: Iterator[Prediction]) -> Iterator[list[Prediction]]:
         return iter(lambda: list(islice(predictions, self.settings.bs)), [])
@@ -86,8 +86,8 @@ def predict_on(
     cluster : from `datasets.cluster.connect`.
     model : model folder; it is sent to every worker, which loads it once.
     paths : files that the workers see under these names; read lazily.
-    at, bs : as in `Predictor.predict`.
-    settings : options of `Predictor`: threshold, score, top, device, tta.
+    at : as in `Predictor.predict`.
+    bs, settings : options of `Predictor`: threshold, score, top, device, tta.
 
     Raises
     ------
@@ -95,10 +95,11 @@ def predict_on(
     """
     if bs < 1:
         raise SecondhandError(f"--bs {bs}: expected at least 1")
+    settings |= {"bs": bs, "workers": 1}
     digest = model_digest(os.fspath(model))
     with tempfile.TemporaryDirectory() as folder:
         cluster.send(Path(shutil.make_archive(f"{folder}/{digest}", "zip", model)))
-    task = partial(predict_chunk, digest, bs, tuple(sorted(settings.items())))
+    task = partial(predict_chunk, digest, tuple(sorted(settings.items())))
     remaining = (os.fspath(path) for path in paths)
     while names := list(islice(remaining, _TOGETHER * bs)):
         parts = [Part(absolute(path), at=at) for path in names]
@@ -118,13 +119,13 @@ def predict_on(
 
 
 def predict_chunk(
-    digest: str, bs: int, settings: tuple[tuple[str, Any], ...], parts: list[Part]
+    digest: str, settings: tuple[tuple[str, Any], ...], parts: list[Part]
 ) -> list[Prediction | None]:
     """Predictions of a chunk of files, in the worker; ``digest`` is the `model_digest` of the model that was sent."""
     with _loading:  # the threads of a worker share the model
         predictor = _predictor(digest, settings)
     with keep_thread_count(1):
-        return list(predictor.predict(parts, bs=bs, workers=1))
+        return list(predictor.predict(parts))
 
 
 @cache

@@ -184,6 +184,7 @@ class Decoder:
     spectrogram : spectrogram settings of signals; None for pictures.
     overlap : overlap of the windows of a long recording, as a fraction of a window.
     pieces : the pieces of a picture.
+    workers : number of processes; default: one per core.
     recentre : as in `Opener`.
     """
 
@@ -193,10 +194,11 @@ class Decoder:
         spectrogram: SpectrogramSettings | None,
         overlap: float,
         pieces: Pieces,
+        workers: int | None = None,
         *,
         recentre: bool = False,
     ) -> None:
-        self._pieces = pieces
+        self._pieces, self._workers = pieces, max(1, workers or cores())
         self._opener = Opener(prepared, spectrogram, recentre)
         self.stored = self._opener.stored
         self._cutter = (
@@ -208,15 +210,13 @@ class Decoder:
     def open(self, file: FileOrPart) -> Opened:
         return self._opener(as_part(file)).opened
 
-    def open_all(self, files: Iterable[FileOrPart], workers: int | None = None) -> Iterator[Opened]:
-        calls = self._start_openers(workers)
+    def open_all(self, files: Iterable[FileOrPart]) -> Iterator[Opened]:
+        calls = self._start_openers(self._workers)
         parts = read_ahead(map(as_part, files), attrgetter("path"))
         for _, shown in calls.ahead(parts, 8 * calls.workers, argument=lambda part: part):
             yield shown.opened
 
-    def batches(
-        self, files: Iterable[Part], bs: int, workers: int | None = None
-    ) -> Iterator[list[tuple[Piece, Opened]]]:
+    def batches(self, files: Iterable[Part], bs: int) -> Iterator[list[tuple[Piece, Opened]]]:
         """Yield batches of ``bs`` opened files or windows, smaller at the end of a `ROUND`.
 
         Files are opened two batches ahead of the network.
@@ -224,7 +224,8 @@ class Decoder:
         pieces = self._cut(read_ahead(files, attrgetter("path")))
         first = list(islice(pieces, 2))
         # One file needs one process; processes that are running are used.
-        calls = self._start_openers(1 if len(first) < 2 and self._openers is None else workers)
+        alone = len(first) < 2 and self._openers is None
+        calls = self._start_openers(1 if alone else self._workers)
         chunk = max(1, bs // (2 * calls.workers))
         batch: list[tuple[Piece, Opened]] = []
         in_round, last_number = 0, -1
@@ -269,15 +270,14 @@ class Decoder:
                 yield Piece(number, file, part, refused)
 
     def start(self) -> None:
-        self._start_openers(None).start()
+        self._start_openers(self._workers).start()
 
     def close(self) -> None:
         for calls in (self._openers, self._cutters):
             if calls is not None:
                 calls.close()
 
-    def _start_openers(self, workers: int | None) -> IsolatedCalls[Part | None, Shown]:
-        count = max(1, workers or cores())
+    def _start_openers(self, count: int) -> IsolatedCalls[Part | None, Shown]:
         if self._openers is None or self._openers.workers != count:
             self._openers = IsolatedCalls(self._opener, count, _DIED)
         return self._openers

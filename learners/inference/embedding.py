@@ -68,16 +68,16 @@ def embed(
         overlap=0.0,
     )
     parts = [f if isinstance(f, Part) else Part(os.fspath(f)) for f in files]
-    return extract_features(Predictor(bundle), parts, bs=bs, workers=workers)
+    return extract_features(Predictor(bundle, bs=bs, workers=workers), parts)
 
 
 def extract_features(
-    predictor: Predictor, parts: Sequence[Part], *, bs: int = 32, workers: int | None = None
+    predictor: Predictor, parts: Sequence[Part]
 ) -> tuple[NDArray[np.float32], list[Rejected]]:
     """Like `embed`, with the network of a predictor."""
     rows: dict[int, NDArray[np.float32]] = {}
     rejected = []
-    opened_all = predictor.open_all(parts, workers=workers)
+    opened_all, bs = predictor.open_all(parts), predictor.bs
     for first in range(0, len(parts), bs):  # a batch at a time saves memory
         batch = []
         for row, opened in enumerate(islice(opened_all, bs), start=first):

@@ -25,12 +25,10 @@ class LookupDecoder:
         except BadFile as error:
             return error
 
-    def open_all(self, files: Iterable[FileOrPart], workers: int | None = None) -> Iterator[Opened]:
+    def open_all(self, files: Iterable[FileOrPart]) -> Iterator[Opened]:
         return map(self.open, files)
 
-    def batches(
-        self, files: Iterable[Part], bs: int, workers: int | None = None
-    ) -> Iterator[list[tuple[Piece, Opened]]]:
+    def batches(self, files: Iterable[Part], bs: int) -> Iterator[list[tuple[Piece, Opened]]]:
         pieces = (Piece(number, file, file) for number, file in enumerate(files))
         while batch := [(piece, self.open(piece.part)) for piece in islice(pieces, bs)]:
             yield batch

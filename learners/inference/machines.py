@@ -33,8 +33,7 @@ class Machines:
 
     def predict(self, predictor: Predictor, files: Iterator[str]) -> Iterator[Prediction]:
         """Yield one prediction per file, in the order of the files."""
-        how = self.settings
-        return predictor.predict(files, at=how.at, bs=how.bs, workers=how.workers)
+        return predictor.predict(files, at=self.settings.at)
 
     def rounds(self, predictions: Iterator[Prediction]) -> Iterator[list[Prediction]]:
         """Groups of predictions that are recorded together, so that an interrupted job has the same batches again."""

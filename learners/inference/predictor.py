@@ -108,6 +108,8 @@ class Predictor:
     allow_truncated : predict what is there of recordings and photos that were cut off; otherwise they are bad files.
     passed : what has passed through the network already, and is opened again but not computed again; what is predicted
         adds to it.
+    bs : items per forward pass.
+    workers : processes that open files; default: one per core.
     """
 
     decoder: Decoder | LookupDecoder
@@ -130,8 +132,12 @@ class Predictor:
         recentre: bool = False,
         allow_truncated: bool = False,
         passed: Passed | None = None,
+        bs: int = 32,
+        workers: int | None = None,
     ) -> None:
-        self.passed = passed
+        if bs < 1:
+            raise SecondhandError(f"--bs {bs}: expected at least 1")
+        self.passed, self.bs = passed, bs
         self.device = pick_device(device, engine)
         self._run: Path | None = None
         if isinstance(model, Bundle):
@@ -163,7 +169,9 @@ class Predictor:
         self.lookup = lookup or lookup_for(self.bundle)
         self._pieces, overlap = pieces or pieces_for(self.bundle), self.bundle.overlap
         self.decoder = (
-            Decoder(self.prepared, self.spectrogram, overlap, self._pieces, recentre=recentre)
+            Decoder(
+                self.prepared, self.spectrogram, overlap, self._pieces, workers, recentre=recentre
+            )
             if KINDS[self.kind].opened
             else LookupDecoder(self.lookup)
         )
@@ -175,12 +183,7 @@ class Predictor:
         return other
 
     def predict(
-        self,
-        paths: Iterable[FileOrPart],
-        *,
-        at: float | None = None,
-        bs: int = 32,
-        workers: int | None = None,
+        self, paths: Iterable[FileOrPart], *, at: float | None = None
     ) -> Iterator[Prediction]:
         """Yield one prediction per file, in the order of the files, as they become ready.
 
@@ -192,37 +195,23 @@ class Predictor:
         paths : files, or parts of some: a span or a moment of a signal; no pictures or arrays in memory.
         at : moment in files for which ``paths`` has none: GPS time in seconds for strain (default: the loudest
             moment), seconds from the start for sound (default: the whole file). An error for pictures.
-        bs : items per forward pass.
-        workers : processes that open files; default: one per core.
         """
-        for detailed in self.predict_detailed(paths, at=at, bs=bs, workers=workers):
+        for detailed in self.predict_detailed(paths, at=at):
             yield detailed.prediction
 
     def predict_detailed(
-        self,
-        paths: Iterable[FileOrPart],
-        *,
-        at: float | None = None,
-        bs: int = 32,
-        workers: int | None = None,
+        self, paths: Iterable[FileOrPart], *, at: float | None = None
     ) -> Iterator[DetailedPrediction]:
         """Yield predictions as `predict` does, with their logits and features."""
-        for file, predictions in self.predict_windows(paths, at=at, bs=bs, workers=workers):
+        for file, predictions in self.predict_windows(paths, at=at):
             yield (
                 predictions[0] if len(predictions) == 1 else self._pool_windows(file, predictions)
             )
 
     def predict_windows(
-        self,
-        paths: Iterable[FileOrPart],
-        *,
-        at: float | None = None,
-        bs: int = 32,
-        workers: int | None = None,
+        self, paths: Iterable[FileOrPart], *, at: float | None = None
     ) -> Iterator[tuple[Part, list[DetailedPrediction]]]:
         """Yield each file with the detailed predictions of its windows or pieces (one for a short file)."""
-        if bs < 1:
-            raise SecondhandError(f"--bs {bs}: expected at least 1")
         if isinstance(paths, str | os.PathLike):
             path = os.fspath(paths)
             raise SecondhandError(f"{path!r} is one path. Give a list of paths: [{path!r}]")
@@ -230,7 +219,7 @@ class Predictor:
         given: Any = paths  # such as a picture in memory, which is refused
         listed = given if isinstance(given, Iterable) else [given]
         files: Iterator[Part] = (as_part(path, at) for path in listed)
-        outputs = map(self._outputs, self.decoder.batches(files, bs, workers))
+        outputs = map(self._outputs, self.decoder.batches(files, self.bs))
         # The rule is faster for many items; but nobody should wait for the first.
         predicted = map(self._decided, joined(outputs, 1 if self.passed is None else TOGETHER))
         for (_, file), group in groupby(
@@ -239,24 +228,18 @@ class Predictor:
         ):
             yield file, [detailed for _, detailed in group]
 
-    def outputs(
-        self, paths: Iterable[FileOrPart], *, bs: int = 32, workers: int | None = None
-    ) -> tuple[list[str], Floats, Floats]:
+    def outputs(self, paths: Iterable[FileOrPart]) -> tuple[list[str], Floats, Floats]:
         """Names of the readable files, their logits [n, classes] and features [n, width]."""
-        good = [
-            a for a in self.predict_detailed(paths, bs=bs, workers=workers) if a.logits is not None
-        ]
+        good = [a for a in self.predict_detailed(paths) if a.logits is not None]
         return [a.prediction.path for a in good], *stack_outputs(good, len(self.classes))
 
     def open(self, file: FileOrPart) -> Opened:
         """Open a file: the network's input before normalisation, uint8 [3, size, size], or what is wrong."""
         return self.decoder.open(file)
 
-    def open_all(
-        self, files: Iterable[FileOrPart], *, workers: int | None = None
-    ) -> Iterator[Opened]:
+    def open_all(self, files: Iterable[FileOrPart]) -> Iterator[Opened]:
         """Open files as `open` does, ahead and in other processes."""
-        return self.decoder.open_all(files, workers)
+        return self.decoder.open_all(files)
 
     def start(self) -> None:
         """Start the processes that open files, so that the first prediction does not wait for them."""

@@ -80,7 +80,7 @@ def _predict(
             rows[place, float(triggers.gps[row])].append(row)
     moments = sorted(rows, key=lambda moment: (parse_series(moment[0]), moment[1]))
     parts = (Part(path, at=gps) for path, gps in moments)
-    predictions = predictor.predict(parts, bs=settings.bs, workers=settings.workers)
+    predictions = predictor.predict(parts)
     counted = progress.counted(predictions, "Predicting", len(moments), "triggers")
     for moment, prediction in zip(moments, counted, strict=True):
         for row in rows[moment]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from learners.evaluation.held_out import Evaluation
 from learners.files.names import PathShortener
 from learners.inference.gradcam import heatmap, overlay
 from learners.inference.predictor import Predictor
-from learners.templates import data_uri, percent
+from learners.templates import data_uri
 
 SIDE = 240  # pixels of a picture on the page
 WINDOWS = 32  # of a long recording, among which that with the highest logit is searched
@@ -31,11 +31,15 @@ EXAMPLES, CLASSES = 3, 20  # example files of a class, and most classes with exa
 
 
 class Figure(NamedTuple):
-    """Pictures side by side (data URI and alternative text of each), their caption, and the files' names."""
+    """Pictures of a file (data URIs), the facts of its caption, and the text below it.
 
-    pictures: list[tuple[str, str]]
-    caption: str
+    ``looked_for`` : the class of a heat map, which is the second picture.
+    """
+
+    pictures: list[str]
+    row: Mapping[Any, Any]
     under: str
+    looked_for: str = ""
 
 
 @dataclass
@@ -119,19 +123,23 @@ class Pictures:
             return None
         return overlay(pixels, heat)
 
-    def figure(self, part: Part, caption: str, class_index: int | None = None) -> Figure:
-        """A file with a caption, and with its heat map for a class if one is given."""
+    def figure(self, part: Part, row: Mapping[Any, Any], class_index: int | None = None) -> Figure:
+        """A file, with its heat map for a class if one is given."""
         if class_index is not None:
             part = self.moment(part, class_index)
         try:
-            pictures = [(page_picture(self.render(part)), caption)]
+            figure = Figure([page_picture(self.render(part))], row, name_of(part))
         except SecondhandError as error:
-            return Figure([], caption, PathShortener("", [part.path])(str(error)))
-        heat = None if class_index is None else self.heat(part, class_index)
-        if heat is not None:
-            name = self.predictor.classes[class_index or 0]
-            pictures.append((page_picture(heat), f"where the network looked for {name}"))
-        return Figure(pictures, caption, Path(part.path).name + time_span(part))
+            return Figure([], row, PathShortener("", [part.path])(str(error)))
+        if class_index is None or (heat := self.heat(part, class_index)) is None:
+            return figure
+        pictures = [*figure.pictures, page_picture(heat)]
+        return figure._replace(pictures=pictures, looked_for=self.predictor.classes[class_index])
+
+
+def name_of(part: Part) -> str:
+    """A file's name without its folder, and the part of it that is shown."""
+    return Path(part.path).name + time_span(part)
 
 
 def time_span(part: Part) -> str:
@@ -163,26 +171,19 @@ def examples(pictures: Pictures, evaluation: Evaluation) -> list[Figure]:
         places = np.linspace(0, len(rows) - 1, EXAMPLES).astype(int) if len(rows) else ()
         parts = [Part.from_row(rows.iloc[place]) for place in dict.fromkeys(places)]
         # Those that cannot be read are listed among the files that could not be judged.
-        small = [(uri, name) for part in parts if (uri := pictures.thumbnail(part, SMALL))]
-        figures.append(Figure(small, name, f"{len(rows)} files"))
+        small = [uri for part in parts if (uri := pictures.thumbnail(part, SMALL))]
+        figures.append(Figure(small, {"label": name}, f"{len(rows)} files"))
     return figures
 
 
-def gallery(
-    pictures: Pictures,
-    evaluation: Evaluation,
-    rows: pd.DataFrame,
-    caption: Callable[[Any], str],
-) -> list[Figure]:
-    """The first of the ``rows``, with captions.
+def gallery(pictures: Pictures, evaluation: Evaluation, rows: pd.DataFrame) -> list[Figure]:
+    """The first of the ``rows``.
 
     Their column ``row`` is the index in the predictions; with a column ``class_index`` there are heat maps for it.
     """
     predictions = evaluation.predictions
     return [
-        pictures.figure(
-            Part.from_row(predictions.iloc[row["row"]]), caption(row), row.get("class_index")
-        )
+        pictures.figure(Part.from_row(predictions.iloc[row["row"]]), row, row.get("class_index"))
         for row in rows.head(SHOWN).to_dict("records")
     ]
 
@@ -200,15 +201,6 @@ def mistakes(evaluation: Evaluation, scored: ScoredItems, classes: Sequence[str]
     ).sort_values("probability", ascending=False, kind="stable")
 
 
-def mistake(row: Mapping[str, Any]) -> str:
-    """Caption of a file whose most probable class is wrong."""
-    outcome = "answered" if row["label"] == row["best"] else "refused"
-    caption = f"{row['best']} ({100 * row['probability']:.0f} %, {outcome}) · is {row['truth']}"
-    if row["label_probability"] == row["label_probability"]:
-        caption += f" ({100 * row['label_probability']:.0f} %)"
-    return caption
-
-
 def refused_although_right(evaluation: Evaluation) -> pd.DataFrame:
     """Files that are refused although their most probable class is right: the surest of each class in turn."""
     rows = evaluation.predictions
@@ -216,24 +208,3 @@ def refused_although_right(evaluation: Evaluation) -> pd.DataFrame:
     rows = rows.sort_values("probability", ascending=False, kind="stable")
     rows = rows.assign(turn=rows.groupby("truth").cumcount(), row=rows.index)
     return rows.sort_values("turn", kind="stable")
-
-
-def refused(row: Mapping[str, Any]) -> str:
-    """Caption of a file that is refused although its most probable class is right."""
-    return f"{row['truth']} ({percent(row['probability'])}) · {row['reason']}"
-
-
-def changed(row: Mapping[str, Any]) -> str:
-    """Caption of a file whose prediction has changed since the earlier model."""
-    before, after = row["before"] or "no prediction", row["after"] or "no prediction"
-    return (
-        f"is {row['truth']}: {before} ({percent(row['before_probability'])}) "
-        f"→ {after} ({percent(row['after_probability'])})"
-    )
-
-
-def suspected(row: Mapping[str, Any]) -> str:
-    """Caption of a file whose label may be wrong."""
-    return (
-        f"labelled {row['truth']}; {row['suggested']}? {100 * row['suggested_probability']:.0f} %"
-    )

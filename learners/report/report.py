@@ -154,13 +154,6 @@ def write_estimate(
     return write_page(folder, "estimate.html", table, content)
 
 
-def _names_of(table: Items) -> PathShortener:
-    """The names of the files of a table without the folders that they lie in."""
-    rejected = [path for path, _ in table.rejected]
-    parts = (table.frame, table.unknown_items, table.background)
-    return PathShortener(table.source, *(part["path"] for part in parts), rejected)
-
-
 def provenance(bundle: Bundle, table: Items, command: str | None) -> dict[str, Any]:
     """The files left out, how the model was made, and where it was evaluated; ``command`` is None for a training."""
     evaluated = {}
@@ -180,7 +173,9 @@ def write_page(
 
     ``page`` are values that only the page needs.
     """
-    report = _names_of(table).in_all(jsonable(content))
+    paths = [rows["path"] for rows in (table.frame, table.unknown_items, table.background)]
+    names = PathShortener(table.source, *paths, [path for path, _ in table.rejected])
+    report = names.in_all(jsonable(content))
     text = json.dumps(report, indent=1, default=str, ensure_ascii=False, allow_nan=False)
     write_beside(folder / "report.json", f"{text}\n".encode())
     html = render("learners.report", template, report=report, **page)
@@ -190,11 +185,9 @@ def write_page(
 
 def _kept(history: Path | None) -> dict[str, Any] | None:
     """The weights that a run kept, from the checkpoint beside its history; None where there are none."""
-    file = None if history is None else history.parent / "checkpoint" / "best.json"
-    if file is None or not file.is_file():
+    if history is None or not (file := history.parent / "checkpoint" / "best.json").is_file():
         return None
-    kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return kept
+    return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
 def folds_page(
@@ -215,11 +208,9 @@ def class_counts(table: Items) -> pd.DataFrame:
         unknown = table.unknown_items.assign(label=UNKNOWN, split=UNKNOWN)
         frame = pd.concat([frame, unknown], ignore_index=True)  # pandas 3.0 needs distinct numbers
     counts = pd.crosstab(frame["label"].astype(str), frame["split"].astype(str))
-    others = sorted(name for name in counts.columns if name not in (*SPLITS, UNKNOWN))
-    order = [name for name in (*SPLITS, *others, UNKNOWN) if name in counts.columns]
-    counts = counts[order]
-    if UNKNOWN in counts.index:
-        counts = pd.concat([counts.drop(index=UNKNOWN), counts.loc[[UNKNOWN]]])
+    others = sorted({*counts.columns} - {*SPLITS, UNKNOWN})
+    counts = counts[[name for name in (*SPLITS, *others, UNKNOWN) if name in counts]]
+    counts = counts.sort_index(key=lambda names: names == UNKNOWN, kind="stable")
     counts["all"] = counts.sum(axis=1)
     counts.loc["sum"] = counts.sum(axis=0)
     return counts.rename_axis("class", axis=0).rename_axis(None, axis=1).reset_index()

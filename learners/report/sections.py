@@ -22,14 +22,10 @@ from learners.report import plots
 from learners.report.galleries import (
     Figure,
     Pictures,
-    changed,
     examples,
     gallery,
-    mistake,
     mistakes,
-    refused,
     refused_although_right,
-    suspected,
 )
 from learners.report.report import Material, Sections, class_counts, facts
 from learners.report.verdict import label_verdict, verdict
@@ -61,7 +57,7 @@ def class_sections(
         tables = {**tables, "Corrected labels": _corrected(table)}
     known, wrong = evaluation.known, mistakes(evaluation, scored, bundle.classes)
     unpredicted = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
-    surest = gallery(pictures, evaluation, wrong, mistake)
+    surest = gallery(pictures, evaluation, wrong)
     figures = {
         **measured,
         "before_after": None if changes is None else _compared(changes),
@@ -79,9 +75,10 @@ def class_sections(
     problems = [*rule.notes, *notices]
     figures["verdict"] = verdict(measured, checks, problems, len(same))._asdict()
     split = measured["headline"]["split"]
+    parts = sorted(part_name(str(name)) for name in known["split"].unique())
     page = {
         "part": part_name,
-        "parts_of_known": _joined(sorted(part_name(str(name)) for name in known["split"].unique())),
+        "parts_of_known": " and ".join(", ".join(parts).rsplit(", ", 1)),
         "counts": split and counts_of(measured["metrics"], split),
         "examples": examples(pictures, evaluation),
         "colours": plots.colours(len(bundle.classes)),
@@ -103,11 +100,11 @@ def class_sections(
             (row for row in measured["classes"] if row["items"]),
             key=lambda row: row["right"] / row["items"],
         ),
-        "refused_right": gallery(pictures, evaluation, refused_although_right(evaluation), refused),
+        "refused_right": gallery(pictures, evaluation, refused_although_right(evaluation)),
         "rules": OperatingPoints.read(evaluation.metrics),
         "answers_at": answers_at,
         "adjust": installed_commands("python -m learners.adjust"),
-        "suspects": gallery(pictures, evaluation, suspects, suspected),
+        "suspects": gallery(pictures, evaluation, suspects),
         "curves": material.curves,
         **_plots(measured, bundle.classes, rule),
     }
@@ -121,13 +118,8 @@ def _changed(pictures: Pictures, evaluation: Evaluation) -> dict[str, list[Figur
         rows = changes.changed.sort_values("after_probability", ascending=False, kind="stable")
         for change in galleries:
             chosen = rows.loc[rows["change"].eq(change)]
-            galleries[change] = gallery(pictures, evaluation, chosen, changed)
+            galleries[change] = gallery(pictures, evaluation, chosen)
     return galleries
-
-
-def _joined(names: Sequence[str]) -> str:
-    """Names in a sentence: "a, b and c"."""
-    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
 
 
 def _plots(measured: Mapping[str, Any], classes: Sequence[str], rule: Rule) -> dict[str, Any]:
@@ -224,7 +216,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
         "part": part_name,
         "training": material.curves,
         "panels": panels[: 3 * plots.PANELS],
-        "wrong": gallery(pictures, evaluation, shown, _mistake),
+        "wrong": gallery(pictures, evaluation, shown),
     }
     return Sections("labels.html", figures, page, [])
 
@@ -261,9 +253,3 @@ def _label_plots(row: Mapping[str, Any], curve: Mapping[str, Any]) -> list[Marku
         axes.set_title(plots.short(name), fontsize=10)
     bins = plots.reliability(curve["reliability"], plots.short(name), row["ece"])
     return [svg(), roc(), bins]
-
-
-def _mistake(row: Mapping[str, Any]) -> str:
-    outcome = "missed" if row["present"] else "wrong"
-    truth = row["truth"] or "no label"
-    return f"{row['label']} {100 * row['probability']:.0f} %, {outcome} · {truth}"

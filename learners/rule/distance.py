@@ -15,7 +15,6 @@ from learners.rule.scores.base import Score, check_features
 from learners.rule.scores.combined import conformal_p
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.rmds import RMDS
-from learners.rule.thresholds import check_alpha
 
 #: Cosine similarity from which two pictures are the same to the network (up to rounding), and as a distance.
 SAME = 0.9999
@@ -51,23 +50,29 @@ class Distance:
     score: RMDS | None = None
     copy: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < 1:
+            raise SecondhandError(
+                f"alpha {self.alpha!r}: expected a number from 0 (off) to below 1"
+            )
+
     @classmethod
     def fit(
         cls, reference: Outputs, features: NDArray[np.float32], alpha: float
-    ) -> tuple[Distance, Mask, list[str]]:
+    ) -> tuple[Distance, Mask, dict[str, Floats], list[str]]:
         """Fit to training items (``reference``) and calibration ``features`` [n, d].
 
-        Returns the distance, whether each calibration item passes it (bool [n]), and notes.
+        Returns the distance, whether each calibration item passes it (bool [n]), their scores [n] by name, and notes.
         """
-        check_alpha(alpha)
         knn, count, score, copy = KNN(), len(features), None, 0.0
         knn.fit(reference.features, (), ())
-        near = knn.score(features, ()) if count else np.empty(0)
         if reference.labels is not None:
             score = RMDS()
             score.fit(reference.features, (), reference.labels)
+        away, scores = _scores(knn, score, features)
+        near = scores[KNN.name]
+        if reference.labels is not None:
             copy = copy_distance(near, knn.apart(reference.labels), alpha)
-        away = -score.squares(features)[0] if score is not None and count else near
         calibration = np.sort(with_margin(away))
         # Each item is ranked within the calibration items, so the denominator is n and not n + 1.
         passed = np.searchsorted(calibration, away, side="right") / max(count, 1) >= alpha
@@ -79,7 +84,7 @@ class Distance:
                 f"{counted(count, 'calibration item')} cannot set a limit for the distance; at least "
                 f"{distance.least} are needed. No file is refused as out of distribution"
             )
-        return distance, passed, notes
+        return distance, passed, scores, notes
 
     @property
     def least(self) -> int:
@@ -126,12 +131,9 @@ class Distance:
                 "the model measures distances, but there are logits without features: give both"
             )
         x = check_features(features, n, paths=paths)
-        near = away = self.knn.score(x, ())
-        scores = {KNN.name: near}
-        if self.score is not None:
-            of_class, of_all = self.score.squares(x)
-            away, scores[RMDS.name] = -of_class, of_all - of_class
-        p = np.where(near >= -self.copy, 1.0, conformal_p(self.calibration, away))
+        away, scores = _scores(self.knn, self.score, x)
+        near = scores[KNN.name] >= -self.copy
+        p = np.where(near, 1.0, conformal_p(self.calibration, away))
         return x, np.ones(n) if trained else p, scores
 
     def refuses(self, p: ArrayLike) -> Mask:
@@ -149,6 +151,17 @@ class Distance:
             copy = np.array([self.copy])
             values |= {"of_class": self.calibration, "copy": copy, **self.score.arrays()}
         return {f"distance.{name}": value for name, value in values.items()}
+
+
+def _scores(
+    knn: KNN, score: RMDS | None, features: NDArray[np.float32]
+) -> tuple[Floats, dict[str, Floats]]:
+    """Minus the distance that counts, [n], and all scores [n] by name."""
+    near = knn.score(features, ())
+    if score is None:
+        return near, {KNN.name: near}
+    of_class, of_all = score.squares(features)
+    return -of_class, {KNN.name: near, RMDS.name: of_all - of_class}
 
 
 def copy_distance(near: Floats, apart: Floats, alpha: float) -> float:

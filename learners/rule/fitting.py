@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learners.cli.settings import ConfidenceSettings
 from learners.rule.arrays import (
     Floats,
     Groups,
-    Ints,
     Mask,
     Outputs,
     check_logits,
@@ -29,7 +26,6 @@ from learners.rule.scores.base import SCORES, check_features, fit_score
 from learners.rule.scores.msp import MSP
 from learners.rule.thresholds import (
     Threshold,
-    check_alpha,
     check_threshold,
     threshold_for_accuracy,
     threshold_for_coverage,
@@ -80,13 +76,13 @@ def fit_rule(
     settings = settings or ConfidenceSettings()
     logits, labels = check_logits(calibration.logits, paths=paths), known_labels(calibration)
     check_threshold(settings.threshold)
-    check_alpha(alpha)
     score = SCORES.find(settings.score, "--score")
     calibrator = TemperatureScaling.fit(logits, labels, background, paths, calibration.groups)
     message = calibrator.temperature.message
     notes, z = [message] if message else [], calibrator.scaled(logits)
 
     x, distance, passed = None, Distance(alpha), np.ones(len(z), dtype=bool)
+    computed = dict[str, Floats]()
     if reference is None or reference.features is None or calibration.features is None:
         notes.append(DISTANCE_OFF)
         if score.needs_features:
@@ -94,13 +90,13 @@ def fit_rule(
             score = MSP
     else:
         x = check_features(calibration.features, len(z), paths=paths)
-        distance, passed, distance_notes = Distance.fit(reference, x, alpha)
+        distance, passed, computed, distance_notes = Distance.fit(reference, x, alpha)
         notes += distance_notes
     if background:
         passed &= z.max(axis=1, initial=0) > 0
 
     floor = Floor(fit_score(score, distance.scores, reference))
-    known = floor.score.calibrate(x, z)
+    known = floor.score.calibrate(x, z, computed)
     draft = Rule(
         classes=z.shape[1],
         calibrator=calibrator,
@@ -109,58 +105,40 @@ def fit_rule(
         floor=replace(floor, calibration=np.sort(with_margin(known))),
     )
     items = CalibrationItems(
-        z, x, labels, calibrator.probabilities(z), known, passed, calibration.groups
+        right=np.asarray(z.argmax(axis=1) == labels),
+        probability=np.asarray(calibrator.probabilities(z).max(axis=1, initial=0)),
+        scores={name: score.rank(x, z, computed) for name, score in draft.scores().items()}
+        | {floor.score.name: known},
+        passed=passed,
+        groups=calibration.groups,
     )
-    chosen = choose_threshold(items, draft, settings)
-    if message := chosen.threshold.message:
-        notes.append(message)
-    return replace(draft, **chosen._asdict(), notes=tuple(notes))
+    rule = choose_threshold(items, draft, settings)
+    message = rule.threshold.message
+    return replace(rule, notes=(*notes, *([message] if message else [])))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CalibrationItems:
     """The n calibration items.
 
     Attributes
     ----------
-    logits : [n, classes], scaled by the calibrator.
-    features : [n, d], or None.
-    labels : [n], class indices.
-    probabilities : [n, classes].
-    known : [n], out-of-distribution score, higher for known items.
+    right : bool [n], whether the most probable class is that of the label.
+    probability : [n], that of the most probable class.
+    scores : [n] by name, those that the model stores, each higher for known items.
     passed : bool [n], items that nothing refuses before the threshold.
     groups : [n], group numbers, or None.
     """
 
-    logits: Floats
-    features: NDArray[np.float32] | None
-    labels: Ints
-    probabilities: Floats
-    known: Floats
+    right: Mask
+    probability: Floats
+    scores: Mapping[str, Floats]
     passed: Mask
     groups: Groups
 
-    @property
-    def probability(self) -> Floats:
-        """[n], that of the most probable class."""
-        return np.asarray(self.probabilities.max(axis=1, initial=0))
 
-    @property
-    def right(self) -> Mask:
-        """bool [n], whether the most probable class is that of the label."""
-        return np.asarray(self.logits.argmax(axis=1) == self.labels)
-
-
-class Chosen(NamedTuple):
-    """The fields of a `Rule` that the settings and the calibration items choose."""
-
-    threshold: Threshold
-    floor: Floor
-    on: str = PROBABILITY
-
-
-def choose_threshold(items: CalibrationItems, draft: Rule, settings: ConfidenceSettings) -> Chosen:
-    """Fit threshold and score floors to the settings.
+def choose_threshold(items: CalibrationItems, draft: Rule, settings: ConfidenceSettings) -> Rule:
+    """The rule with threshold and score floors fitted to the settings.
 
     A target accuracy that is reached replaces the threshold and ``keep_known``; its threshold is on the score, and
     `threshold_for_accuracy` describes the guarantee. A target that is not reached keeps both, with a threshold at
@@ -168,66 +146,52 @@ def choose_threshold(items: CalibrationItems, draft: Rule, settings: ConfidenceS
     target (`threshold_for_expected_accuracy`), if that accepts more of them. A threshold of 0 accepts everything and
     ignores ``keep_known``. ``draft`` has the scores and the distance.
     """
-    target, floor = settings.target_accuracy, draft.floor
-    scores = {
-        name: score.score(items.features, items.logits) for name, score in draft.scores().items()
-    } | {floor.score.name: items.known}
-    if len(items.logits):
+    target, passed, probability = settings.target_accuracy, items.passed, items.probability
+    if len(passed):
         by_kept = {
             name: [threshold_for_coverage(score, kept / 100) for kept in KEPT]
-            for name, score in scores.items()
+            for name, score in items.scores.items()
         }
-        floor = replace(floor, by_kept=by_kept)
+        draft = replace(draft, floor=replace(draft.floor, by_kept=by_kept))
     if target is None:
-        return _default(items, floor, scores, settings, float(settings.threshold))
-    guaranteed = _guaranteed(items, floor, target)
-    reached = guaranteed.threshold
-    if not reached.message:
-        return guaranteed
-    least = max(float(settings.threshold), target)
-    chosen = _default(items, floor, scores, settings, least)
-    rule = f"The model uses its default rule with --threshold {least:.4g}"
-    passed, probability = items.passed, items.probability
+        return _default(items, draft, settings, float(settings.threshold))
     groups = None if items.groups is None else items.groups[passed]
+    on = draft.floor.score.name
+    gate = items.scores[on]
+    if on == MSP.name:
+        on, gate = PROBABILITY, probability
+    reached = threshold_for_accuracy(gate[passed], items.right[passed], target, groups=groups)
+    if not reached.message:
+        share = float(passed.sum()) / len(passed)
+        return replace(draft, threshold=replace(reached, coverage=reached.coverage * share), on=on)
+    least = max(float(settings.threshold), target)
+    rule = _default(items, draft, settings, least)
+    told = f"The model uses its default rule with --threshold {least:.4g}"
     value = threshold_for_expected_accuracy(
         probability[passed], items.right[passed], target, groups
     )
     looser = Threshold.on(value, passed & (probability >= value), items.right)
-    if looser.coverage > chosen.threshold.coverage:
-        chosen = Chosen(looser, floor)
-        rule = (
+    if looser.coverage > rule.threshold.coverage:
+        rule = replace(draft, threshold=looser)
+        told = (
             f"The model uses --threshold {value:.4g}, at which {looser.accuracy:.1%} of its answers to calibration "
             "items are right"
         )
-    missed = f"{reached.message}. {rule}, without a guarantee. Add calibration files or lower --target-accuracy"
+    missed = f"{reached.message}. {told}, without a guarantee. Add calibration files or lower --target-accuracy"
     threshold = replace(
-        chosen.threshold, accuracy_low=reached.accuracy_low, message=missed, target=target
+        rule.threshold, accuracy_low=reached.accuracy_low, message=missed, target=target
     )
-    return chosen._replace(threshold=threshold)
-
-
-def _guaranteed(items: CalibrationItems, floor: Floor, target: float) -> Chosen:
-    """The threshold that guarantees a target accuracy, on the score; with a message if none does."""
-    passed, on, known = items.passed, floor.score.name, items.known
-    if on == MSP.name:
-        on, known = PROBABILITY, items.probability
-    groups = None if items.groups is None else items.groups[passed]
-    fitted = threshold_for_accuracy(known[passed], items.right[passed], target, groups=groups)
-    share = float(passed.sum()) / max(1, len(passed))
-    return Chosen(replace(fitted, coverage=fitted.coverage * share), floor, on)
+    return replace(rule, threshold=threshold)
 
 
 def _default(
-    items: CalibrationItems,
-    floor: Floor,
-    scores: Mapping[str, Floats],
-    settings: ConfidenceSettings,
-    threshold: float,
-) -> Chosen:
-    """A threshold on the probability, and a floor for each of the ``scores`` (each [n])."""
-    if len(items.logits) and threshold > 0 and settings.keep_known < 1:  # 0 accepts everything
-        keep = settings.keep_known
-        values = {name: threshold_for_coverage(score, keep) for name, score in scores.items()}
+    items: CalibrationItems, draft: Rule, settings: ConfidenceSettings, threshold: float
+) -> Rule:
+    """A rule with a threshold on the probability, and a floor for each score."""
+    floor, keep = draft.floor, settings.keep_known
+    if len(items.passed) and threshold > 0 and keep < 1:  # 0 accepts everything
+        values = {name: threshold_for_coverage(score, keep) for name, score in items.scores.items()}
         floor = replace(floor, by_score=values)
-    accepted = items.passed & (items.probability >= threshold) & (items.known >= floor.value)
-    return Chosen(Threshold.on(threshold, accepted, items.right), floor)
+    accepted = items.passed & (items.probability >= threshold)
+    accepted &= items.scores[floor.score.name] >= floor.value
+    return replace(draft, threshold=Threshold.on(threshold, accepted, items.right), floor=floor)

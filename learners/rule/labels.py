@@ -140,7 +140,7 @@ def fit_label_rule(
     distance, passed, notes = Distance(), np.ones(len(z), bool), list[str]()
     if reference is not None:
         x = check_features(calibration.features, paths=paths)
-        distance, passed, notes = Distance.fit(replace(reference, labels=None), x, alpha)
+        distance, passed, _, notes = Distance.fit(replace(reference, labels=None), x, alpha)
     calibrator, messages = Platt.fit(z, known, present)
     # Items that the distance refuses get no label.
     p = np.where(passed[:, None], calibrator.probabilities(calibrator.scaled(z)), 0.0)

@@ -79,12 +79,6 @@ def check_threshold(value: object) -> float:
     return number
 
 
-def check_alpha(value: float) -> None:
-    """Raise SecondhandError unless ``value`` is a fraction from 0 to below 1."""
-    if not 0 <= value < 1:
-        raise SecondhandError(f"alpha {value!r}: expected a number from 0 (off) to below 1")
-
-
 def threshold_for_accuracy(
     score: ArrayLike,
     correct: ArrayLike,

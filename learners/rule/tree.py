@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import numpy as np
@@ -261,24 +262,22 @@ def _rows(file: Path) -> dict[int, tuple[str, str]]:
 
 def _check_steps(parents: Mapping[str, str], row_numbers: Mapping[str, int], begin: str) -> None:
     """Raise SecondhandError for a circle, or for more than `MAX_DEPTH` steps to the top."""
-    depths = {"": 0}
-    for name in parents:
-        steps: list[str] = []
-        at, fault = name, ""
-        while at not in depths and not fault:
-            if at in steps:
-                fault = f"is its own ancestor: {' > '.join([*steps[steps.index(at) :], at])}"
-            elif len(steps) == MAX_DEPTH:
-                fault = f"is more than {MAX_DEPTH} steps below the top"
-            steps.append(at)
-            at = parents[at]
-        if not fault:
-            for node in reversed(steps):
-                depths[node] = depths[parents[node]] + 1
+    name, fault, depths = "", "", {"": 0}
+    try:
+        for name in TopologicalSorter(
+            {name: [above] for name, above in parents.items()}
+        ).static_order():
+            depths[name] = depths[parents[name]] + 1 if name else 0
             if depths[name] > MAX_DEPTH:
                 fault = f"is more than {MAX_DEPTH} steps below the top"
-        if fault:
-            raise SecondhandError(
-                f"{begin}, row {row_numbers[name]}: {quoted(name)} {fault}"[:600]
-                + ". Correct its parent"
-            )
+                break
+    except CycleError as error:
+        circle = error.args[1][::-1]
+        start = circle.index(min(circle, key=row_numbers.__getitem__))
+        circle = [*circle[start:-1], *circle[: start + 1]]
+        name, fault = circle[0], f"is its own ancestor: {' > '.join(circle)}"
+    if fault:
+        raise SecondhandError(
+            f"{begin}, row {row_numbers[name]}: {quoted(name)} {fault}"[:600]
+            + ". Correct its parent"
+        )

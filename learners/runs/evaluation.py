@@ -81,8 +81,8 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     bundle = load_for_evaluation(settings)
     task = find_task(bundle)
     table, lines = items_of(bundle, settings)
-    predictor = Predictor(bundle, device=settings.device, lookup=table.lookup)
-    evaluation = predict_held_out(predictor, table, settings.bs, workers=settings.workers)
+    predictor = Predictor(bundle, **settings.computing, lookup=table.lookup)
+    evaluation = predict_held_out(predictor, table)
     all_predictions = evaluation.predictions
     evaluation, rejected = _without_bad(evaluation)
     table.rejected += rejected
@@ -153,8 +153,8 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     if frame.empty:
         raise _no_files_error(table)
     log.info("Data: %s, %d files", settings.data, len(frame))
-    predictor = Predictor(bundle, device=settings.device, lookup=lookup)
-    evaluation = predict_held_out(predictor, table, settings.bs, workers=settings.workers)
+    predictor = Predictor(bundle, **settings.computing, lookup=lookup)
+    evaluation = predict_held_out(predictor, table)
     all_predictions = evaluation.predictions.drop(columns=["truth", "split"])
     evaluation, rejected_later = _without_bad(evaluation)
     table.rejected += rejected_later
@@ -170,7 +170,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     content = {"notices": lines, "expected": expected, **figures, "bad_files": len(rejected_later)}
     with write_folder(settings, table, all_predictions) as folder:
         write_estimate(folder, bundle, table, content, command=command)
-    metrics = {"expected_accuracy": expected.value, "accepted": figures["accepted"]["value"]}
+    metrics = {"expected_accuracy": expected.value, "accepted": figures["accepted"].value}
     return EvaluationResult(as_path(settings.out), jsonable(metrics), lines, unusable(table))
 
 

@@ -94,6 +94,7 @@ def _predictor(run: Prepared, bundle: Bundle, features: ByPart) -> Predictor:
         decoded=run.decoded,
         lookup=items.table.lookup,
         passed=passed,
+        bs=run.settings.train.bs,
     )
 
 
@@ -122,7 +123,7 @@ def calibrate(run: Run) -> Run:
 def _fitted_rule(run: Prepared, predictor: Predictor) -> AnyRule:
     """The rule of a model, fitted to the calibration split."""
     items, settings = run.items, run.settings
-    measured = outputs_to_calibrate(predictor, items.table, items.rows, settings.train)
+    measured = outputs_to_calibrate(predictor, items.table, items.rows, settings.train.seed)
     rule = run.task.fit_rule(measured, predictor.classes, settings.confidence)
     temperature = rule.calibrator.temperature.value
     log.debug("Temperature %.2f from %d items", temperature, len(measured.paths))
@@ -137,11 +138,11 @@ def predict(run: Run) -> Evaluation:
     Writes ``predictions.csv``, and ``model/`` with the metrics.
     """
     bundle, table, train, origin = run.bundle, run.items.table, run.settings.train, run.origin
-    evaluation = predict_held_out(run.predictor, table, train.bs)
+    evaluation = predict_held_out(run.predictor, table)
     if origin is not None:
         evaluation = _without_learnt_unknown(run, origin, evaluation)
     evaluation = run.task.measure(evaluation, bundle)
-    evaluation = with_events(evaluation, bundle, table, train.bs, run.settings.speed.device)
+    evaluation = with_events(evaluation, run.predictor, table)
     bundle.metrics = evaluation.metrics
     bundle.provenance["headline"] = evaluation.figures["headline"]["message"]
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
@@ -157,8 +158,9 @@ def predict(run: Run) -> Evaluation:
         tables["Backbones"] = as_table(run.selection.candidates)
     changes = None
     if origin is not None:
-        earlier = Predictor(origin, device=run.settings.speed.device, decoded=run.decoded)
-        predictions_before = predict_held_out(earlier, table, train.bs).predictions
+        device = run.settings.speed.device
+        earlier = Predictor(origin, device=device, decoded=run.decoded, bs=train.bs)
+        predictions_before = predict_held_out(earlier, table).predictions
         predictions_after, rehearsed = (
             evaluation.predictions,
             table.frame.loc[is_rehearsed(table.frame), "path"],

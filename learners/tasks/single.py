@@ -12,7 +12,7 @@ import pandas as pd
 from datasets.core.errors import SecondhandError
 from learners.cameras.bursts import fit_event_threshold
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation.domain_shift import calibration_check, outputs_of_split
+from learners.evaluation.domain_shift import calibration_check
 from learners.evaluation.figures import all_figures, score_items
 from learners.evaluation.held_out import Measured
 from learners.evaluation.rules import operating_points
@@ -21,7 +21,6 @@ from learners.files.jsonable import jsonable
 from learners.report.sections import class_sections
 from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
-from learners.rule.rule import Rule
 from learners.rule.tree import Tree, TreeRule, read_tree, with_tree
 
 if TYPE_CHECKING:
@@ -110,16 +109,15 @@ class SingleLabel:
 
 def _checked(measured: Evaluation, model: Bundle) -> Evaluation:
     """The measured evaluation of files from another source, with what holds there of the model's calibration."""
-    rule = model.rule
-    assert isinstance(rule, Rule)
-    known = outputs_of_split(measured, model.classes, "test")
-    if not len(known):
+    scored, rule = measured.scored, model.rule
+    known = scored.where(scored.labels >= 0)
+    if not len(known.rows):
         raise SecondhandError("no file of a known class could be predicted")
     coverage = model.metrics.get("calibration_coverage")
     if not isinstance(coverage, float) or not 0 <= coverage <= 1:
         coverage = None
     calibration = measured.figures["splits"]["test"]["calibration"]
-    checked = calibration_check(rule, known, calibration, coverage)
+    checked = calibration_check(known, calibration, coverage)
     metrics = measured.metrics | {
         "calibration_check": jsonable(checked.table.to_dict("records")),
         "calibration_items": rule.calibrator.temperature.n,
@@ -129,7 +127,7 @@ def _checked(measured: Evaluation, model: Bundle) -> Evaluation:
         metrics=metrics,
         tables={"Does its confidence hold here?": checked.table},
         lines=checked.lines,
-        notes=[*rule.notes, *copied(measured, measured.scored, model)],
+        notes=[*rule.notes, *copied(measured, scored, model)],
     )
 
 

@@ -123,7 +123,7 @@ def test_the_command_serves_until_it_is_ended(tmp_path):
 
 def nobody_gets_in_without_the_password(visitor):
     file = {"files": ("a.jpg", b"x")}
-    question = {"data": [None, "colours", None, None]}
+    question = {"data": [None, None, True, 0.5]}  # of the page: no file
 
     def statuses() -> list[int]:
         api = "/gradio_api"
@@ -138,6 +138,7 @@ def nobody_gets_in_without_the_password(visitor):
     assert statuses() == [401] * 5
     plain = {"file": ("a.txt", b"x")}
     assert visitor.post("/predict", files=plain).status_code == 401
+    assert visitor.get("/models").status_code == 401
     for word, status in (("other", 401), ("", 401), ("secret", 200)):
         response = visitor.post("/predict", files=plain, auth=("alice", word))
         assert response.status_code == status

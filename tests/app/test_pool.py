@@ -91,7 +91,7 @@ def test_a_burst_is_labelled_at_once(card: Path, served: Served) -> None:
     assert labelling.burst(first) == [first, second]
     assert labelling.save(second, "red") == [first, second]
     assert labelling.skip(fifth) == [fourth, fifth]
-    _, rows = labelling.table.rows()
+    rows = labelling.table.rows()
     labels = {Path(row["path"]).name: row["label"] for row in rows}
     assert labels == {"IMG_0.jpg": "red", "IMG_1.jpg": "red", "IMG_2.jpg": "unknown"}
     labelling.undo(first, second)

@@ -165,15 +165,14 @@ def test_corrections_of_one_model_can_be_trained_on(tmp_path):
     for file in sorted((photos / "red").iterdir()):
         feedback.save(str(file), "blue", kind="picture", model="run")
     new = lessons(site, None)
-    assert (new.model, new.words, new.tables) == ("run", "3 corrections", (feedback.table,))
+    assert (new.model, new.words, new.tables) == ("run", "3 corrections", (feedback.table.file,))
     labelling = Labelling(served, photos, tmp_path)
     assert lessons(site, labelling) == new
-    rows = [{"path": "red/a.jpg", "label": "red"}, {"path": "red/b.jpg", "label": ""}]
-    labelling.table.replace(["path", "label"], rows)
+    labelling.table.file.write_text("path,label\nred/a.jpg,red\nred/b.jpg,\n")
     new = lessons(site, labelling)
     assert new.words == "3 corrections and 1 label"
     words = Training(tmp_path / "runs").words(new.tables, "usual", model)
-    tables = [str(feedback.table), str(tmp_path / "photos-labels.csv")]
+    tables = [str(feedback.table.file), str(tmp_path / "photos-labels.csv")]
     assert words[:5] == ["--from", str(model), "--data", *tables]
     assert words[-1] == str(tmp_path / "runs" / "run-corrected")
     feedback.save(str(file), "green", kind="picture", model="another")

@@ -18,7 +18,7 @@ import soundfile
 from datasets import cluster as _cluster
 from datasets.cluster import connect
 from datasets.core.errors import SecondhandError
-from datasets.render import main, render
+from datasets.render import RenderSettings, main, render
 from datasets.spectrograms.pictures import PictureCache
 from tests.cluster import halve, here, kill_when, path_of, record, refuse, scheduler_and_workers
 
@@ -51,8 +51,9 @@ def test_pictures_and_failures_are_those_of_one_machine(here, tmp_path, monkeypa
     (tmp_path / "clips" / "cut.wav").write_bytes(files[0].read_bytes()[:20])
     monkeypatch.chdir(tmp_path)  # relative names, for workers in another folder
     monkeypatch.setattr("datasets.cluster.connect", lambda *_, **__: contextlib.nullcontext(here))
-    theirs = render(["clips"], "theirs", cache=PictureCache("shared"), cluster="tcp://here:1")
-    ours = render(["clips"], "ours", cache=PictureCache("own"), workers=1)
+    drawn = partial(RenderSettings, files=["clips"])
+    theirs = render(drawn(out="theirs", cache_dir="shared", cluster="tcp://here:1"))
+    ours = render(drawn(out="ours", cache_dir="own", workers=1))
     assert [path for path, _ in theirs[0]] == [path for path, _ in ours[0]]
     assert theirs[1] == ours[1]
     assert [path for path, _ in theirs[1]] == ["clips/cut.wav"]
@@ -123,21 +124,23 @@ def test_without_dask_the_extra_is_named(monkeypatch):
         pass
 
 
-def test_a_killed_worker_costs_nothing(tmp_path):
+def test_a_killed_worker_costs_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     files = clips(tmp_path / "clips", 120)
+    drawn = partial(RenderSettings, files=[*map(str, files)])
     log = tmp_path / "log"
     with scheduler_and_workers(tmp_path) as (address, workers):
         shared = PictureCache(tmp_path / "shared")
         half = partial(drawn_at_least, shared.root, 20)
         with kill_when(half, workers[0]) as killer:
-            rendered, rejected = render(files, tmp_path / "theirs", cache=shared, cluster=address)
+            rendered, rejected = render(drawn(out="theirs", cache_dir="shared", cluster=address))
             assert not killer.is_alive()  # it died during the job, not afterwards
         # The other worker alone; finished chunks are not asked again.
         with connect(address) as cluster:
             work = [[n, n + 1] for n in range(0, 20, 2)]
             answers = dict(cluster.map_chunks(partial(record, log), work, None))
     single_cache = PictureCache(tmp_path / "own")
-    ours, _ = render(files, tmp_path / "ours", cache=single_cache, workers=2)
+    ours, _ = render(drawn(out="ours", cache_dir="own", workers=2))
     assert rejected == []
     assert [path for path, _ in rendered] == [path for path, _ in ours] == files
     assert bytes_of(tmp_path / "theirs") == bytes_of(tmp_path / "ours")

@@ -8,8 +8,7 @@ from PIL import Image
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
-from datasets.render import main, render
-from datasets.spectrograms.pictures import PictureCache
+from datasets.render import RenderSettings, main, render
 from tests.datasets.sources.strain import BURST, START, frame
 
 RATE = 8000
@@ -181,7 +180,7 @@ def test_out_must_be_a_folder(tmp_path, options, capsys):
 
 def test_nothing_to_draw(tmp_path):
     with pytest.raises(SecondhandError, match=r"no files\. Name"):
-        render([], tmp_path / "out", cache=PictureCache(tmp_path / "c"))
+        render(RenderSettings(files=[], out=str(tmp_path / "out")))
     (tmp_path / "empty").mkdir()
     with pytest.raises(SecondhandError, match="no sound or strain files in this folder"):
-        render([tmp_path / "empty"], tmp_path / "out", cache=PictureCache(tmp_path / "c"))
+        render(RenderSettings(files=[str(tmp_path / "empty")], out=str(tmp_path / "out")))

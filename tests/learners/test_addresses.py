@@ -64,8 +64,8 @@ def test_an_interrupted_job_leaves_nothing_in_the_bucket_and_goes_on(
     root, out = bucket.fill(folder, "interrupted"), "s3://photos/later/table.csv"
     batches = Decoder.batches
 
-    def stop_after_twenty(self, files, bs, workers=None):
-        for number, batch in enumerate(batches(self, files, bs, workers)):
+    def stop_after_twenty(self, files, bs):
+        for number, batch in enumerate(batches(self, files, bs)):
             if number == 20:
                 raise KeyboardInterrupt
             yield batch

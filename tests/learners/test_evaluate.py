@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from datasets.core.errors import SecondhandError
 from datasets.items.items import Items
 from learners.backbones.building import NetworkSpec, build
-from learners.cli.settings import ConfidenceSettings, TrainSettings
+from learners.cli.settings import ConfidenceSettings
 from learners.evaluate import main
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.held_out import outputs_to_calibrate
@@ -74,7 +74,7 @@ def fitted_rule(
     model: Bundle, rows: pd.DataFrame, options: ConfidenceSettings, tree: Tree | None = None
 ) -> AnyRule:
     items = Items(rows, rows.iloc[:0], "picture", "made-up")
-    measured = outputs_to_calibrate(Predictor(model), items, rows, TrainSettings())
+    measured = outputs_to_calibrate(Predictor(model), items, rows, 0)
     return SingleLabel(tree).fit_rule(measured, model.classes, options)
 
 

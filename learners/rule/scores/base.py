@@ -40,9 +40,11 @@ class Score:
     def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
         """Fit to training items."""
 
-    def calibrate(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
-        """Scores ``[n]`` of the calibration items, each ranked within these items; call it after `fit`."""
-        return self.score(features, logits)
+    def calibrate(
+        self, features: ArrayLike | None, logits: ArrayLike, computed: Mapping[str, Floats]
+    ) -> Floats:
+        """Like `rank` for the calibration items, each ranked within these items; call it after `fit`."""
+        return self.rank(features, logits, computed)
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
         """Scores ``[n]`` of any items."""

@@ -45,11 +45,13 @@ class Combined(Score):
         for part in self.parts.values():
             part.fit(features, logits, labels)
 
-    def calibrate(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
+    def calibrate(
+        self, features: ArrayLike | None, logits: ArrayLike, computed: Mapping[str, Floats]
+    ) -> Floats:
         """Store the scores of the calibration items; return the combined score of each, ranked within them."""
         total = np.zeros(len(np.asarray(logits)))
         for name, part in self.parts.items():
-            scores = part.score(features, logits)
+            scores = part.rank(features, logits, computed)
             self.calibration[name] = np.sort(with_margin(scores))
             total += np.log(
                 np.searchsorted(self.calibration[name], scores, side="right") / len(scores)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import struct
 import sys
 import zipfile
 from collections import Counter
@@ -173,3 +174,29 @@ def test_an_empty_archive_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(SecondhandError, match=r"all\.zip"):
         load_table(shutil.make_archive(str(tmp_path / "all"), "zip", tmp_path / "none"))
+
+
+def test_a_member_of_a_zip_is_read_to_the_size_that_it_states(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bomb states a few bytes: no more are unpacked, and it is listed."""
+    file = tmp_path / "all.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(root.rglob("*.jpg")):
+            archive.writestr(f"{name.parent.name}/{name.name}", name.read_bytes())
+        archive.writestr("cat/bomb.jpg", bytes(5_000_000))
+    file.write_bytes(
+        file.read_bytes().replace(struct.pack("<I", 5_000_000), struct.pack("<I", 999))
+    )
+    read, whole = [0], zipfile.ZipExtFile.read
+
+    def counted(self: zipfile.ZipExtFile, *args: int) -> bytes:
+        block = whole(self, *args)
+        read[0] += len(block) * (self.name == "cat/bomb.jpg")
+        return block
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", counted)
+    table = load_table(file)
+    assert len(table.frame) == 6
+    assert [address.member(one.path) for one in table.rejected] == ["zip://cat/bomb.jpg"]
+    assert read[0] <= 999

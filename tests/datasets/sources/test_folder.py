@@ -150,11 +150,11 @@ def test_a_folder_one_level_too_high_names_the_one_below(root: Path, tmp_path: P
 UNREAD = [
     ("metadata.csv", "picture no,label\n" + "".join(f"{n}.png,fox\n" for n in range(8)), "'picture no' .*--path-column"),
     ("truth.csv", "path,fox,deer,fold\n0.png,1,0,0\n1.png,1,1,1\n", "--labels fox,deer\\."),
-    ("metadata.jsonl", '{"file_name": "0.png", "text": "fox"}', "--label-column.*CSV .*path,label"),
-    ("labels.jsonl", '{"image": "0.png"}', "CSV .*path,label"),
+    ("metadata.jsonl", '{"file_name": "0.png", "text": "fox"}', "--label-column"),
+    ("labels.jsonl", '{"image": "0.png"}', "--label-column"),
     ("labels.json", '{"0.png": "fox"}', "CSV .*path,label"),
     ("labels.xml", "<annotation/>", "CSV .*path,label"),
-    ("train.txt", "0.png fox\n", "CSV .*path,label"),
+    ("train.txt", "0.png\n", "CSV .*path,label"),
     ("coco.json", '{"images": [{"file_name": "0.png"}], "annotations": []}', "the lists images, annotations, categories"),
 ]  # fmt: skip
 

@@ -76,7 +76,7 @@ def test_a_bad_line_is_listed_with_its_number(tmp_path: Path) -> None:
     good = file.read_text()
     more = [
         '{"file_name": "a/0.png", "label": "fox"', "", '["a/0.png"]', '{"label": "fox"}', '{"file_name": 7}',
-        '{"file_name": "a/1.png"}', '{"file_name": "a/1.png", "label": ["fox"]}',
+        '{"file_name": "a/1.png"}', '{"file_name": "a/1.png", "label": [{"name": "fox"}]}',
         '{"file_name": "a/gone.png", "label": "fox"}', "[" * 100_000,
         r'{"file_name": "a/caf\udce9.png", "label": "caf\udce9"}',
     ]  # fmt: skip
@@ -85,7 +85,9 @@ def test_a_bad_line_is_listed_with_its_number(tmp_path: Path) -> None:
     assert len(table.frame) == 6
     listed = {Path(item.path).name: item.reason for item in table.rejected}
     assert listed["metadata.jsonl, line 7"].startswith("not JSON")
-    assert {f"metadata.jsonl, line {n}" for n in (7, 9, 10, 11, 15)} <= listed.keys()
+    numbered = {f"{what} {n}" for what, n in (("line", 9), ("row", 10), ("line", 15))}
+    assert {f"metadata.jsonl, {one}" for one in numbered} <= listed.keys()
+    assert listed["7"] == "no label (row 11 of metadata.jsonl)"
     assert listed["caf?.png"] == "there is no such file"
     assert listed["gone.png"] == "there is no such file"
     rows = {item.reason for item in table.rejected if item.path == "a/1.png"}
@@ -116,5 +118,30 @@ def test_several_labels_are_columns_or_joined(tmp_path: Path) -> None:
 
 def test_a_file_without_a_usable_line_is_an_error(tmp_path: Path) -> None:
     file = write(tmp_path / "metadata.jsonl", '{"file_name": "label"\n')
-    with pytest.raises(SecondhandError, match=r"metadata\.jsonl: no line .*line 1: not JSON"):
+    with pytest.raises(SecondhandError, match=r"metadata\.jsonl: no object .*line 1: not JSON"):
         load_table(file)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "parquet", "csv"])
+def test_lists_of_labels_are_several_labels_or_one(tmp_path: Path, ending: str) -> None:
+    rows = [{"file_name": row["file_name"], "labels": ["fox", "great tit"][: 1 + n % 2]}
+            for n, row in enumerate(photos(tmp_path))]  # fmt: skip
+    file = tmp_path / f"any.{ending}"
+
+    def write_as(records: list[dict[str, Any]]) -> None:
+        frame = pd.DataFrame(records)
+        if ending == "parquet":
+            frame.to_parquet(file)
+        elif ending == "csv":  # as Python writes lists
+            frame.to_csv(file, index=False)
+        else:
+            frame.to_json(file, orient="records", lines=ending == "jsonl")
+
+    write_as(rows)
+    assert load_table(file, labels="multi").frame["label"].tolist() == ["fox", "fox|great tit"] * 3
+    with pytest.raises(
+        SecondhandError, match=rf"any\.{ending}: .*'fox\|great tit'.*--labels multi"
+    ):
+        load_table(file)
+    write_as([row | {"labels": row["labels"][-1:]} for row in rows])
+    assert load_table(file).frame["label"].tolist() == ["fox", "great tit"] * 3

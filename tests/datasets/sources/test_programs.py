@@ -46,10 +46,11 @@ KALEIDOSCOPE = (
     "D:\\rec,night,a_20200501.wav,0,3,0.25,2000,c.02,0.3,robin\n"
     "D:\\rec,,b.wav,0,0,2,2000,c.02,0.3,robin\n"
     "D:\\rec,,b.wav,0,x,2,2000,c.02,0.3,robin\n"
-    "D:\\rec,,b.wav,0,2,2,2000,c.02,0.3,\n",
+    "D:\\rec,,b.wav,0,2,2,2000,c.02,0.3,\n"
+    "D:\\rec,,b.wav,0,2,2,2000,c.02,0.3,NoID\n",
     ["data/night/a_20200501.wav", "data/b.wav"],
     [("data/night/a_20200501.wav", "wren", 1.5, 2), ("data/night/a_20200501.wav", "robin", 3, 3.25), ("data/b.wav", "robin", 0, 2)],
-    {"row 5 of cluster.csv": "start 'x' and duration '2' are no span", "row 6 of cluster.csv": "no label"},
+    {"row 5 of cluster.csv": "start 'x' and duration '2' are no span", "row 6 of cluster.csv": "no label", "row 7 of cluster.csv": "no label"},
 )  # fmt: skip
 BIRDNET = (
     "BirdNET_CombinedTable.csv",
@@ -103,6 +104,24 @@ AUDIOSET = (
     [("wav/s9d-2nhuJCQ_30000.wav", "/m/053hz1", 2.627, 7.237), ("wav/b0RFKhbpFJA_30000.wav", "/m/03m9d0z", 0, 10)],
     {},
 )  # fmt: skip
+AUDIOSET_SEGMENTS = (
+    "eval_segments.csv",
+    "# Segments csv created Sun Mar  5 10:54:25 2017\n# num_ytids=20371, num_segs=20371\n"
+    '# YTID, start_seconds, end_seconds, positive_labels\n--4gqARaEJE, 0.000, 10.000, "/m/068hy"\n'
+    '-0DdlOuIFUI, 50.000, 60.000, "/m/04rlf"\n-gone, 50.000, 60.000, ""\n',
+    ["wav/--4gqARaEJE.wav", "wav/-0DdlOuIFUI.wav"],
+    [("wav/--4gqARaEJE.wav", "/m/068hy"), ("wav/-0DdlOuIFUI.wav", "/m/04rlf")],
+    {"-gone": "no label (row 6 of eval_segments.csv)"},
+)
+BIRDCLEF = (
+    "train_metadata.csv",
+    "primary_label,secondary_labels,type,scientific_name,common_name,rating,filename\n"
+    "asbfly,['whiter'],['call'],Muscicapa dauurica,Asian Brown Flycatcher,5.0,asbfly/XC1.ogg\n"
+    "whiter,[],[''],Himantopus leucocephalus,White-headed Stilt,4.0,whiter/XC2.ogg\n",
+    ["train_audio/asbfly/XC1.ogg", "train_audio/whiter/XC2.ogg"],
+    [("train_audio/asbfly/XC1.ogg", "asbfly"), ("train_audio/whiter/XC2.ogg", "whiter")],
+    {},
+)
 RFCX = (
     "train_tp.csv",
     "recording_id,species_id,songtype_id,t_min,f_min,t_max,f_max\n003bec244,14,1,44.544,2531.25,45.1307,5531.25\n"
@@ -159,7 +178,7 @@ ELSEWHERE = (
     [("train/Coat/1.JPG", "coat"), ("train/Hat/1.JPG", "hat"), ("3.JPG", "tie"), ("/home/x/train/Tie/2.JPG", "tie")],
     {},
 )  # fmt: skip
-TABLES = (TIMELAPSE, CAMTRAPR, KALEIDOSCOPE, BIRDNET, BIRDNET_R, ARBIMON, OPENSOUNDSCAPE, DCASE, AUDIOSET, RFCX, WILDLIFE_INSIGHTS, URBANSOUND8K, ESC50, DOG_BREEDS, ELSEWHERE)  # fmt: skip
+TABLES = (TIMELAPSE, CAMTRAPR, KALEIDOSCOPE, BIRDNET, BIRDNET_R, ARBIMON, OPENSOUNDSCAPE, DCASE, AUDIOSET, AUDIOSET_SEGMENTS, BIRDCLEF, RFCX, WILDLIFE_INSIGHTS, URBANSOUND8K, ESC50, DOG_BREEDS, ELSEWHERE)  # fmt: skip
 
 
 @pytest.fixture

@@ -292,12 +292,36 @@ def test_the_labels_of_one_file_in_parquet_name_the_columns_of_times(
 CLASSES = ("fox", "deer")
 
 
-def test_a_list_of_files_without_names_of_columns_gets_a_remedy(tmp_path: Path) -> None:
-    listed = write(tmp_path / "train.txt", "".join(f"{n}.png {n % 2}\n" for n in range(4)))
-    with pytest.raises(
-        SecondhandError, match=r"train\.txt: .*CSV file with the columns path,label"
-    ):
-        load_table(listed)
+#: Lines of a table without a header; its rows as (file, label) and more columns, or none if it has no labels.
+HEADERLESS = {
+    "scenes.txt": ("{0}.wav\t{1}\tr{0}\n", ["label", "group"], ["{1}", "r{0}"]),  # DCASE
+    "events.txt": ("{0}.wav\tstreet\t0.{0}\t1.5\t{1}\tm1\n", ["label", "start", "end"], ["{1}", "0.{0}", "1.5"]),
+    "list.txt": ("./{0}.png {1}\n", ["label"], ["{1}"]),  # of ImageNet
+    "import.csv": ("TRAIN,{0}.png,{1}\n", ["label", "split"], ["{1}", "train"]),  # of AutoML
+    "files.txt": ("{0}.png\n", None, []),
+    "boxes.csv": ("{0}.png,1,2,30,40,{1}\n", None, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADERLESS)
+def test_a_table_without_a_header(tmp_path: Path, name: str) -> None:
+    line, columns, cells = HEADERLESS[name]
+    for n in range(4):
+        (tmp_path / f"{n}{'.wav' if '.wav' in line else '.png'}").touch()
+    places = [(n, CLASSES[n % 2]) for n in range(4)]
+    table = write(tmp_path / name, "".join(line.format(*place) for place in places))
+    if columns is None:
+        with pytest.raises(
+            SecondhandError,
+            match=rf"{name}: .*columns? path,label|{name}: .*header such as path,label",
+        ):
+            load_table(table, check=False)
+        return
+    frame = load_table(table, check=False).frame
+    assert [Path(path).stem for path in frame["path"]] == [str(n) for n, _ in places]
+    assert frame[columns].astype(str).to_numpy().tolist() == [
+        [cell.format(*place) for cell in cells] for place in places
+    ]
 
 
 @pytest.mark.parametrize(

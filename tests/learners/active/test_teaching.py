@@ -15,6 +15,7 @@ from datasets.core.errors import SecondhandError
 from learners.active import teaching
 from learners.active.teaching import (
     LabelledContent,
+    Pool,
     choose_diverse,
     labelled_in,
     margin_uncertainty,
@@ -89,10 +90,11 @@ def test_how_unsure_is_one_less_the_margin():
 
 @pytest.mark.slow
 def test_doubtful_and_unlike_files_come_first(predictor, pool):
-    result = suggest(predictor, pool, n=6)
-    assert (result.judged, result.labelled, result.silent, result.rejected) == (24, 0, 0, [])
-    assert {Path(row.part.path).parent.name for row in result.rows[:4]} == {"unknown"}
-    for row in result.rows:
+    asked = Pool(predictor, pool)
+    result = suggest(asked, n=6)
+    assert (asked.judged, asked.labelled, asked.silent, asked.rejected) == (24, 0, 0, [])
+    assert {Path(row.part.path).parent.name for row in result[:4]} == {"unknown"}
+    for row in result:
         (answer,) = predictor.predict_detailed([row.part.path])
         out_of_distribution = answer.prediction.reason == "out of distribution"
         p = softmax(answer.logits / predictor.rule.calibrator.temperature.value)
@@ -103,7 +105,7 @@ def test_doubtful_and_unlike_files_come_first(predictor, pool):
         assert row.guess == answer.prediction.best
         assert row.why.startswith(answer.prediction.reason)
         assert f"{row.guess} {int(100 * first)} %" in row.why
-    assert any("out of distribution" in row.why for row in result.rows)
+    assert any("out of distribution" in row.why for row in result)
 
 
 def test_bad_files_are_listed_and_labelled_ones_left_out(predictor, pool, tmp_path, monkeypatch):
@@ -112,14 +114,14 @@ def test_bad_files_are_listed_and_labelled_ones_left_out(predictor, pool, tmp_pa
     broken.write_text("no picture")
     frame = pd.DataFrame({"path": pool[:10], "label": "a", "split": "train"})
     frame.to_csv(tmp_path / "items.csv", index=False)
-    labelled = labelled_in(tmp_path / "model")
-    result = suggest(predictor, [*pool, str(broken)], n=2, labelled=labelled)
-    assert [item.path for item in result.rejected] == [str(broken)]
-    assert (result.judged, result.labelled) == (14, 10)
-    assert not {row.part.path for row in result.rows} & {*pool[:10]}
+    asked = Pool(predictor, [*pool, str(broken)], labelled_in(tmp_path / "model"))
+    result = suggest(asked, n=2)
+    assert [item.path for item in asked.rejected] == [str(broken)]
+    assert (asked.judged, asked.labelled) == (14, 10)
+    assert not {row.part.path for row in result} & {*pool[:10]}
     assert labelled_in(tmp_path / "elsewhere" / "model") == LabelledContent()
     with pytest.raises(SecondhandError, match="--n 0"):
-        suggest(predictor, pool, n=0)
+        suggest(Pool(predictor, pool), n=0)
 
 
 def test_a_labelled_file_is_known_by_what_is_in_it(predictor, pool, tmp_path, monkeypatch):
@@ -141,9 +143,10 @@ def test_a_labelled_file_is_known_by_what_is_in_it(predictor, pool, tmp_path, mo
         pool[3],
         *(str(tmp_path / n) for n in ("data/a.jpg", "data/b.jpg", "copy.jpg")),
     ]
-    result = suggest(predictor, names, labelled=labelled_in(tmp_path / "model"))
-    assert {row.part.path for row in result.rows} == {names[1], names[3]}
-    assert (result.judged, result.labelled, result.copies) == (2, 2, 1)
+    asked = Pool(predictor, names, labelled_in(tmp_path / "model"))
+    result = suggest(asked)
+    assert {row.part.path for row in result} == {names[1], names[3]}
+    assert (asked.judged, asked.labelled, asked.copies) == (2, 2, 1)
 
 
 def test_windows_of_a_recording_are_suggested_by_themselves(tmp_path):
@@ -151,9 +154,10 @@ def test_windows_of_a_recording_are_suggested_by_themselves(tmp_path):
     predictor = Predictor(replace(sites.tones(), overlap=0.0))
     rows = [{"path": str(long), "start": 0.0, "end": 1.0}, {"path": "other.wav", "start": ""}]
     pd.DataFrame(rows).to_csv(tmp_path / "items.csv", index=False)
-    result = suggest(predictor, [long], labelled=labelled_in(tmp_path / "model"))
-    assert (result.judged, result.labelled, result.silent) == (2, 1, 1)
-    assert sorted((row.part.start, row.part.end) for row in result.rows) == [(2, 3), (3, 4)]
+    asked = Pool(predictor, [long], labelled_in(tmp_path / "model"))
+    result = suggest(asked)
+    assert (asked.judged, asked.labelled, asked.silent) == (2, 1, 1)
+    assert sorted((row.part.start, row.part.end) for row in result) == [(2, 3), (3, 4)]
     predictor.close()
 
 
@@ -164,7 +168,7 @@ def test_a_background_is_one_of_the_two_likeliest(pool, tmp_path):
     path = tmp_path / "grey.png"
     Image.new("RGB", (40, 40), (128, 128, 128)).save(path)
     (answer,) = predictor.predict_detailed([path])
-    ((_, score, reason, _),) = suggest(predictor, [path]).rows
+    ((_, score, reason, _),) = suggest(Pool(predictor, [path]))
     p = np.exp(answer.logits) / (1 + np.exp(answer.logits).sum())
     expected = np.sort([*p, 1 - p.sum()])[::-1]
     assert score == pytest.approx(1 - expected[0] + expected[1], abs=1e-4)

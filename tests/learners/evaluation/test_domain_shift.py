@@ -3,7 +3,6 @@ labels."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +21,8 @@ from learners.evaluation.domain_shift import (
     expected_accuracy,
     prediction_figures,
 )
-from learners.evaluation.figures import measure
+from learners.evaluation.figures import ScoredItems, measure
+from learners.files.jsonable import jsonable
 from learners.rule.arrays import Outputs, softmax
 from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
@@ -44,17 +44,15 @@ def fitted(**options: object) -> AnyRule:
 
 def check(model: AnyRule, items: Outputs, coverage: float | None = None) -> CalibrationCheck:
     """Return what holds of a model, with the figures that the record of an evaluation has."""
-    calibration = {}
-    if len(items.logits):
-        probabilities = (
-            softmax(items.logits),
-            model.decide(items.logits, items.features).probabilities,
-        )
+    calibration, rows = {}, np.arange(len(items))
+    decided = model.decide(items.logits, items.features)
+    scored = ScoredItems(rows, items.labels, items.logits, items.groups, decided, model)
+    if len(items):
         calibration = {
-            when: dataclasses.asdict(calibration_figures(p, items.labels, groups=items.groups))
-            for when, p in zip(("before", "after"), probabilities, strict=True)
+            when: jsonable(calibration_figures(p, items.labels, groups=items.groups))
+            for when, p in (("before", scored.before), ("after", scored.after))
         }
-    return calibration_check(model, items, calibration, coverage)
+    return calibration_check(scored, calibration, coverage)
 
 
 def test_the_figures_are_those_of_the_decisions():
@@ -227,7 +225,7 @@ def test_damaged_metrics_give_no_estimate(changes):
 
 def test_what_can_be_counted_without_labels():
     figures = prediction_figures(answers(10, hard=0.5, out_of_distribution=4), ["a", "b"])
-    assert figures["accepted"]["value"] == pytest.approx(0.6)
+    assert figures["accepted"].value == pytest.approx(0.6)
     assert figures["reasons"] == {"out of distribution": 4}
     assert figures["classes"] == [
         {"class": "a", "accepted": 6, "best": 10},

@@ -20,7 +20,6 @@ from sklearn.metrics import (
 )
 
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation.domain_shift import outputs_of_split
 from learners.evaluation.figures import (
     all_figures,
     class_table,
@@ -33,6 +32,7 @@ from learners.evaluation.figures import (
 )
 from learners.evaluation.held_out import Evaluation
 from learners.model.bundle import Bundle
+from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
 from tests.learners.evaluations import make_bundle, make_evaluation
 
@@ -126,7 +126,9 @@ def test_unknown_classes_against_scikit_learn(found, evaluation, bundle):
 def test_what_one_step_stricter_would_cost(evaluation, target):
     """For a threshold on the probability and for one on the score."""
     bundle = make_bundle()
-    calibration = outputs_of_split(evaluation, bundle.classes, "calibration")
+    items = score_items(evaluation, bundle)
+    items = items.where(evaluation.predictions["split"].eq("calibration").to_numpy()[items.rows])
+    calibration = Outputs(items.logits, items.labels, evaluation.features_of(items.rows))
     settings = ConfidenceSettings(
         threshold=0.5, target_accuracy=target, score="rmds", keep_known=0.97
     )

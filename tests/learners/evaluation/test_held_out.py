@@ -83,7 +83,7 @@ def test_events_of_held_out_recordings(
     of_spans = Items(
         frame, frame.iloc[:0], "sound", "", spans=spans[["path", "label", "start", "end"]]
     )
-    facts = held_out_events(predictor, of_spans, bs=8)
+    facts = held_out_events(predictor, of_spans)
     assert facts is not None
     assert (facts["recordings"], facts["events"], facts["found"]) == (3, 8, 7)
     assert facts["recordings_left_out"] == 0
@@ -93,10 +93,10 @@ def test_events_of_held_out_recordings(
     else:
         assert facts["false_alarms"] is None
     monkeypatch.setattr("learners.events.held_out.MOST_WINDOWS", 3)
-    facts = held_out_events(predictor, of_spans, bs=8)
+    facts = held_out_events(predictor, of_spans)
     assert facts is not None
     assert (facts["recordings"], facts["recordings_left_out"]) == (1, 2)
     assert "1 held-out recording, not in 2 more" in held_out_sentences(facts)
     trained = replace(of_spans, frame=frame.assign(split="train"))
-    assert held_out_events(predictor, trained, bs=8) is None
+    assert held_out_events(predictor, trained) is None
     predictor.close()

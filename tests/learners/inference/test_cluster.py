@@ -48,7 +48,7 @@ def test_answers_are_those_of_one_machine_in_the_order_of_the_files(
     monkeypatch.chdir(tmp_path)
     files = [str(p) for p in sorted(Path("p").rglob("*.jpg"))]
     files += ["gone.jpg", files[0]]
-    ours = list(Predictor(model, top=2).predict(files, bs=4, workers=1))
+    ours = list(Predictor(model, top=2, bs=4, workers=1).predict(files))
     theirs = list(predict_on(here, os.path.relpath(model), files, bs=4, top=2))
     assert repr(theirs) == repr(ours)  # NaN is not equal to itself
     assert [row.path for row in theirs] == files
@@ -61,7 +61,7 @@ def test_a_model_travels_and_one_that_is_not_there_is_named(here, model, tmp_pat
     with pytest.raises(SecondhandError, match=f"{tmp_path}/none is not a model folder"):
         list(predict_on(here, tmp_path / "none", good))
     copy = shutil.copytree(model, tmp_path / "model")
-    expected = [*Predictor(copy, top=1).predict(good, bs=1)]
+    expected = [*Predictor(copy, top=1, bs=1).predict(good)]
     predictions = predict_on(here, copy, good, bs=1, top=1)
     first = next(predictions)
     shutil.rmtree(copy)
@@ -70,7 +70,8 @@ def test_a_model_travels_and_one_that_is_not_there_is_named(here, model, tmp_pat
 
 def test_workers_read_a_bucket_themselves(here, model, tmp_path, bucket):
     folder = write_pictures(tmp_path / "p", per_class=2)
-    ours = [*Predictor(model, top=2).predict(sorted(folder.rglob("*.jpg")), bs=2, workers=1)]
+    predictor = Predictor(model, top=2, bs=2, workers=1)
+    ours = [*predictor.predict(sorted(folder.rglob("*.jpg")))]
     root = bucket.fill(folder, "cluster")
     names = [one.path.replace(str(folder), root) for one in ours]
     theirs = [*predict_on(here, model, [*names, f"{root}/gone.jpg"], bs=2, top=2)]

@@ -60,7 +60,7 @@ def test_a_decoder_that_dies_costs_one_answer(
     files.insert(4, picture(tmp_path / f"{fault}.png"))
     monkeypatch.setattr(boxes, "open_picture", fragile(boxes.open_picture))
     monkeypatch.setattr(_workers, "TIMEOUT", 3.0)
-    answers = list(Predictor(models / "picture").predict(files, bs=4, workers=2))
+    answers = list(Predictor(models / "picture", bs=4, workers=2).predict(files))
     assert answers.pop(4)[:5] == (Part(str(files[4])), "unknown", "", pytest.approx(np.nan, nan_ok=True),
                                   f"bad file: {CRASHED}")  # fmt: skip
     assert [(a.path, a.label, a.best) for a in answers] == [

@@ -82,8 +82,8 @@ def test_the_engine_hears(small: Bundle, tmp_path: Path) -> None:
 
 
 def same(model: Bundle, files: list[str]) -> None:
-    ours = list(Predictor(model, engine="onnx", top=4).predict_detailed(files, bs=2))
-    theirs = list(Predictor(model, device="cpu", top=4).predict_detailed(files, bs=2))
+    ours = list(Predictor(model, engine="onnx", top=4, bs=2).predict_detailed(files))
+    theirs = list(Predictor(model, device="cpu", top=4, bs=2).predict_detailed(files))
     assert len(ours) == len(files)
     for a, b in zip(ours, theirs, strict=True):
         assert a.prediction.label == b.prediction.label
@@ -159,10 +159,10 @@ def hears(carried: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_folders_file_answers_as_its_tensors_do(carried: Path, pictures: list[str]) -> None:
-    ours, theirs = Predictor(carried), Predictor(carried, engine="torch")
+    ours, theirs = Predictor(carried, bs=2), Predictor(carried, engine="torch", bs=5)
     assert (ours.engine, theirs.engine) == ("onnx", "torch")
     for a, b in zip(
-        ours.predict_detailed(pictures, bs=2), theirs.predict_detailed(pictures, bs=5), strict=True
+        ours.predict_detailed(pictures), theirs.predict_detailed(pictures), strict=True
     ):
         assert (a.prediction.label, a.prediction.reason) == (
             b.prediction.label,

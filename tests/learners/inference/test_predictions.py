@@ -75,8 +75,8 @@ def test_the_logits_are_the_mean_of_the_largest() -> None:
 
 def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Path) -> None:
     long, short = tone(tmp_path / "long.wav", 3.0), tone(tmp_path / "short.wav", 0.8)
-    predictor = Predictor(model)
-    one, other, again = predictor.predict([long, short, Part(str(long), 0.5, 1.5)], bs=2)
+    predictor = Predictor(model, bs=2)
+    one, other, again = predictor.predict([long, short, Part(str(long), 0.5, 1.5)])
     assert [(w.part.start, w.part.end) for w in one.windows] == [
         (s / 2, s / 2 + 1) for s in range(5)
     ]

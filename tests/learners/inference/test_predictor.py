@@ -104,10 +104,10 @@ def test_what_has_passed_through_the_network_does_not_pass_again(model, pictures
     (tmp_path / "bad.jpg").write_bytes(b"no picture")
     files, seen = [*pictures, tmp_path / "bad.jpg"], []
     expected = [*Predictor(model, device="cpu").predict_detailed(files)]
-    predictor = Predictor(model, device="cpu", passed=Passed(tmp_path))
+    predictor = Predictor(model, device="cpu", passed=Passed(tmp_path), bs=2)
     hook = predictor.network[0].register_forward_pre_hook(lambda _, x: seen.append(len(x[0])))
-    some = [*predictor.predict_detailed(files[3:6], bs=2)]
-    again = [*predictor.under(plain_rule(len(CLASSES))).predict_detailed(files, bs=5)]
+    some = [*predictor.predict_detailed(files[3:6])]
+    again = [*predictor.under(plain_rule(len(CLASSES))).predict_detailed(files)]
     hook.remove()
     assert sum(seen) == len(pictures)
     for ours, theirs in [
@@ -138,10 +138,10 @@ def test_the_network_sees_what_validation_saw(pictures, preprocessing):
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 
     batches: list[torch.Tensor] = []
-    predictor = Predictor(bundle(preprocessing), device="cpu")
+    predictor = Predictor(bundle(preprocessing), device="cpu", bs=5)
     predictor.network[0].register_forward_pre_hook(lambda _, inputs: batches.append(inputs[0]))
     with keep_thread_count(1):  # one after the other
-        list(predictor.predict(pictures, bs=5))
+        list(predictor.predict(pictures))
     frame = pd.DataFrame({"path": [str(path) for path in pictures], "label": "a", "split": "valid"})
     frame = pd.concat([frame, frame.head(4).assign(split="train")], ignore_index=True)
     block = PictureBlock(preprocessing, Augmentation())
@@ -209,15 +209,15 @@ def test_the_probability_is_of_the_softmax_at_the_temperature(model, pictures):
 
 @pytest.mark.parametrize("bs", [1, 5, 64])
 def test_every_batch_size_and_thread_count_gives_the_same_answers(model, pictures, bs):
-    expected = list(Predictor(model).predict(pictures, bs=32, workers=1))
+    expected = list(Predictor(model, bs=32, workers=1).predict(pictures))
     assert [answer.path for answer in expected] == [str(path) for path in pictures]
-    same(list(Predictor(model).predict(pictures, bs=bs, workers=4)), expected)
+    same(list(Predictor(model, bs=bs, workers=4).predict(pictures)), expected)
 
 
 def test_the_order_is_that_of_the_call(model, pictures):
     mixed = [pictures[i] for i in (7, 0, 7, 12, 3, 1)]
     single = {str(path): next(Predictor(model).predict([path])) for path in set(mixed)}
-    same(list(Predictor(model).predict(mixed, bs=4)), [single[str(path)] for path in mixed])
+    same(list(Predictor(model, bs=4).predict(mixed)), [single[str(path)] for path in mixed])
 
 
 @pytest.mark.parametrize("bs", [1, 3, 32])
@@ -227,7 +227,7 @@ def test_bad_files_among_good_ones(model, pictures, tmp_path, bs):
     (tmp_path / "empty.png").touch()
     bad = [tmp_path / name for name in ("text.jpg", "cut.jpg", "empty.png", "absent.jpg")]
     answers = list(
-        Predictor(model).predict([*bad[:3], *pictures[:4], bad[3], *pictures[4:6]], bs=bs)
+        Predictor(model, bs=bs).predict([*bad[:3], *pictures[:4], bad[3], *pictures[4:6]])
     )
     refused, good = [*answers[:3], answers[7]], [*answers[3:7], *answers[8:]]
     same(good, list(Predictor(model).predict(pictures[:6])))
@@ -297,9 +297,9 @@ def test_pictures_in_memory_are_refused(model, make, wrap):
 
 def test_one_file_alone_starts_one_worker(model, pictures):
     """Starting takes time; workers that exist are reused."""
-    predictor = Predictor(model, device="cpu")
+    predictor = Predictor(model, device="cpu", workers=3)
     for files, workers in ((pictures[:1], 1), (pictures[:3], 3), (pictures[:1], 3)):
-        assert len(list(predictor.predict(files, workers=3))) == len(files)
+        assert len(list(predictor.predict(files))) == len(files)
         assert predictor.decoder._openers.workers == workers
     predictor.close()
 
@@ -310,4 +310,4 @@ def test_no_files_give_no_answers_and_no_batch_is_no_setting(model):
         with pytest.raises(SecondhandError, match=r"\['a.jpg'\]"):
             list(Predictor(model).predict(path))
     with pytest.raises(SecondhandError, match="--bs 0"):
-        list(Predictor(model).predict(["x.jpg"], bs=0))
+        list(Predictor(model, bs=0).predict(["x.jpg"]))

@@ -91,11 +91,11 @@ def test_batches_are_the_same_from_the_end_of_a_round(models, files, monkeypatch
     """They agree to the last bit: rounds end with recordings, in the middle of a batch."""
     monkeypatch.setattr("learners.inference.decoding.ROUND", 2)
     names = [str(files / f"{n}.wav") for n in range(5)] * 2
-    predictor = Predictor(models / "sound")
-    rounds = [*group_by_round(predictor.predict(names, bs=3), 3)]
+    predictor = Predictor(models / "sound", bs=3)
+    rounds = [*group_by_round(predictor.predict(names), 3)]
     assert len(rounds) > 2
     done = len(rounds[0])
-    rest = [*predictor.predict(names[done:], bs=3)]
+    rest = [*predictor.predict(names[done:])]
     assert repr(rest) == repr([one for answers in rounds[1:] for one in answers])
 
 

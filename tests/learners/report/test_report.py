@@ -510,5 +510,5 @@ def test_the_window_with_the_highest_logit_of_a_long_recording_is_shown(tmp_path
     for c in range(3):
         expected = windows[int(logits[:, c].argmax())]
         assert pictures.moment(Part(path), c) == expected
-        figure = pictures.figure(Part(path), "caption", c)
+        figure = pictures.figure(Part(path), {}, c)
         assert f"{expected.start:.1f}–{expected.end:.1f} s" in figure.under  # noqa: RUF001

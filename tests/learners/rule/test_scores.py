@@ -79,7 +79,7 @@ def test_knn_is_that_of_pytorch_ood():
 def fitted(name, train, calibration):
     score = SCORES[name]()
     score.fit(train.features, train.logits, train.labels)
-    score.calibrate(calibration.features, calibration.logits)
+    score.calibrate(calibration.features, calibration.logits, {})
     return score
 
 
@@ -157,7 +157,7 @@ def test_the_combination_is_fishers_and_needs_calibration():
     score.fit(train.features, train.logits, train.labels)
     with pytest.raises(SecondhandError, match="calibrate"):
         score.score(test.features, test.logits)
-    score.calibrate(calibration.features, calibration.logits)
+    score.calibrate(calibration.features, calibration.logits, {})
     expected = np.zeros(len(test))
     for name in ("msp", "knn", "rmds"):
         part = fitted(name, train, calibration)

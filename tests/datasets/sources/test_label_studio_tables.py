@@ -1,4 +1,4 @@
-"""Label Studio's CSV says what its JSON of the same tasks says."""
+"""Label Studio's CSV and JSON-MIN say what its JSON of the same tasks says."""
 
 from __future__ import annotations
 
@@ -26,22 +26,24 @@ OF_ALL = {
 }
 
 
-def both(
+def forms(
     place: Path, column: str, rows: list[tuple[str, str, Any]], tag: str = "label"
-) -> tuple[Path, Path]:
-    """Write tasks of (file, cell of the CSV, results of the JSON) in both forms."""
-    tasks, lines = [], []
+) -> tuple[Path, Path, Path]:
+    """Write tasks of (file, cell of the CSV, results of the JSON) in all forms."""
+    tasks, lines, objects = [], [], []
     for file, cell, results in rows:
         result = [{"from_name": tag, "to_name": column, **one} for one in results]
         tasks.append({"data": {column: file}, "annotations": [{"result": result}]})
         lines.append({column: file, tag: cell, "note": "", **OF_ALL})
+        objects.append(lines[-1] | {tag: json.loads(cell) if cell[:1] in ("[", "{") else cell})
     path = place / "export.csv"
     with open(path, "w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, lines[0])
         writer.writeheader()
         writer.writerows(lines)
     (place / "export.json").write_text(json.dumps(tasks), encoding="utf-8")
-    return path, place / "export.json"
+    (place / "min.json").write_text(json.dumps(objects), encoding="utf-8")
+    return path, place / "min.json", place / "export.json"
 
 
 @pytest.mark.parametrize("tag", ["choice", "label", "kind of animal"])
@@ -59,8 +61,9 @@ def test_choices_and_boxes_are_those_of_the_json(tmp_path: Path, tag: str) -> No
         rows.append((f"in/{file}", name, [{"value": {"choices": [name]}}]) if n < 4 else boxed)
     for n in (4, 5):  # as it is uploaded, beside the export
         (tmp_path / f"in/{n}.png").rename(tmp_path / f"{n}.png")
-    table, lines = (load_table(path) for path in both(tmp_path, "image", rows, tag))
+    table, objects, lines = (load_table(path) for path in forms(tmp_path, "image", rows, tag))
     pd.testing.assert_frame_equal(table.frame, lines.frame)
+    pd.testing.assert_frame_equal(objects.frame, lines.frame)
     assert table.frame["label"].tolist() == ["fox", "red deer"] * 3
     assert table.frame["x"].dropna().tolist() == [0.04, 0.05]
 
@@ -84,8 +87,11 @@ def test_spans_and_a_bad_region_are_those_of_the_json(tmp_path: Path) -> None:
             [{"value": {"choices": ["owl"]}}],
         )
     )
-    table, lines = (load_table(path, learned=False) for path in both(tmp_path, "audio", rows))
+    table, objects, lines = (
+        load_table(path, learned=False) for path in forms(tmp_path, "audio", rows)
+    )
     pd.testing.assert_frame_equal(table.frame, lines.frame)
+    pd.testing.assert_frame_equal(objects.frame, lines.frame)
     assert table.frame["end"].tolist()[:3] == [0.05] * 3
     assert [one.reason for one in table.rejected] == [one.reason for one in lines.rejected]
     assert len(table.rejected) == 3  # a region, and two files without a label

@@ -1,0 +1,145 @@
+"""A table of labels by people, which fine-tuning reads: corrections of predictions, and labels of a pool."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from datasets.core.cells import csv_bytes, csv_text, read_csv
+from datasets.core.errors import BadFile, SecondhandError, quoted
+from datasets.core.files import write_beside
+from datasets.items.labels import clean_label, label_error, spelling_key
+from learners.files.lock import acquire_lock
+
+#: Cells of a row by their columns.
+Row = Mapping[str, str]
+
+
+class Labels:
+    """A table of labels; the later of two labels of an item counts.
+
+    Parameters
+    ----------
+    file : CSV with path and label, in an existing folder.
+    columns : of a new table; missing ones are added to an existing table.
+    item : columns that name an item: its file, and the span or moment.
+    keeps_rows : rows stay where they are, and without a label where it is removed.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        columns: Sequence[str],
+        item: Sequence[str] = ("path", "start", "end", "gps"),
+        *,
+        keeps_rows: bool = False,
+    ) -> None:
+        self.file, self.columns, self._item, self._keeps_rows = file, columns, item, keeps_rows
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Lock for one writer at a time, also across pages that share a folder.
+
+        Raises
+        ------
+        SecondhandError : the disk is full, or what is written in the context cannot be written.
+        """
+        try:
+            with self._lock, ExitStack() as stack:
+                # Windows and some network file systems have no such locks: one page for each folder there.
+                with suppress(OSError):
+                    descriptor = os.open(self.file.parent, os.O_RDONLY)
+                    stack.callback(os.close, descriptor)
+                    acquire_lock(descriptor, inherited=True, wait=True)
+                yield
+        except OSError as error:
+            raise SecondhandError(
+                f"It could not be saved in {self.file.name}: {error.strerror or error}. Tell the owner of this page."
+            ) from None
+
+    def save(self, rows: Sequence[Row], label: object, classes: Iterable[str] = ()) -> str:
+        """Give items a label, which is returned as it is spelt in the table. Within `alone`.
+
+        Raises
+        ------
+        SecondhandError : as `check_label`, of the ``classes`` and the labels of other items, and `rows`.
+        """
+        items = {self.item(row) for row in rows}
+        others = (row["label"] for row in self.rows() if self.item(row) not in items)
+        given = check_label(label, [*classes, *others])
+        now = {"label": given, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        self._replace(rows, [{**row, **now} for row in rows])
+        return given
+
+    def remove(self, rows: Sequence[Row]) -> None:
+        """Remove the labels of items. Within `alone`."""
+        self._replace(rows, [{**row, "label": ""} for row in rows] if self._keeps_rows else [])
+
+    def _replace(self, rows: Sequence[Row], new: Sequence[Row]) -> None:
+        table = self._read()
+        before: list[Any] = table.to_dict("records")
+        if self._keeps_rows:
+            by_item = {self.item(row): row for row in new}
+            after = [by_item.get(self.item(row), row) for row in before]
+        else:
+            items = {self.item(row) for row in rows}
+            after = [*(row for row in before if self.item(row) not in items), *new]
+        columns = list(dict.fromkeys([*table, *self.columns]))
+        text = csv_text(pd.DataFrame(after, columns=columns).fillna(""))
+        write_beside(self.file, csv_bytes(text))
+
+    def item(self, row: Row) -> str:
+        """What tells the item of a row from others."""
+        return "\n".join(row.get(name, "") for name in self._item)
+
+    def rows(self) -> list[Row]:
+        """The rows, oldest first. SecondhandError if the table is another one."""
+        rows: list[Any] = self._read().to_dict("records")
+        return rows
+
+    def counts(self, model: str = "") -> Counter[str]:
+        """Number of labels by the ``model`` that they are for, else by that of each row. Empty if the table is another
+        one."""
+        with suppress(SecondhandError):
+            return Counter(model or row.get("model", "") for row in self.rows() if row["label"])
+        return Counter()
+
+    def _read(self) -> pd.DataFrame:
+        """The table, with columns added by others."""
+        if not self.file.exists():
+            return pd.DataFrame(columns=[*self.columns])
+        try:
+            cells = read_csv(self.file)
+        except BadFile as error:
+            raise SecondhandError(f"{self.file.name}: {error.reason}; move it elsewhere") from None
+        if not {"path", "label"} <= {*cells}:
+            raise SecondhandError(
+                f"{self.file.name}: not a table with path and label; move it elsewhere"
+            )
+        return cells
+
+
+def check_label(label: object, known: Iterable[str] = ()) -> str:
+    """A label, cleaned as training cleans it, and spelt as the first of the ``known`` ones that differs in case or
+    spaces only: training refuses a table with both.
+
+    Raises
+    ------
+    SecondhandError : training would refuse it.
+    """
+    plain = clean_label(str(label or ""))
+    if not plain:
+        raise SecondhandError("The label is empty. Choose a class, or write one.")
+    if fault := label_error(plain):
+        raise SecondhandError(f"The label {quoted(plain)} {fault}. Write another one.")
+    key = spelling_key(plain)
+    return next((name for name in known if spelling_key(name) == key), plain)
