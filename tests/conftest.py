@@ -73,7 +73,6 @@ def unreported() -> Iterator[None]:
 LIGHT = [
     Path(__file__).parent / name
     for name in (
-        "app",
         "benchmarks",
         "datasets/items",
         "datasets/sources",
