@@ -13,7 +13,7 @@ import gradio as gr
 from app.about import Example, card_text, examples, report_html
 from app.bursts import bursts_html
 from app.corrected import correction_part, corrections_tab
-from app.dial import Dial, make_dial
+from app.dial import Dial
 from app.panels import panels_html
 from app.pool import Alike, Labelling, alike_part, label_tab
 from app.serving import Served, Site
@@ -176,7 +176,7 @@ async def ask(site: Site, name: str, paths: list[str], moment: float | None) -> 
 
 def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     served = site.models[name]
-    dial, predictor = make_dial(served.predictor), served.predictor
+    dial, predictor = Dial(served.predictor), served.predictor
     words = f"Choose a file. {classes_words(predictor.classes)}"
     if trained_on_boxes(predictor.bundle):
         words += f" {WHOLE}: choose a photo of one animal and little else."

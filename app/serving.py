@@ -253,8 +253,8 @@ class Site:
         """
         folder = folder.resolve()
         with self._adding:
-            written = (folder / "config.json").stat().st_mtime_ns
             name = next((n for n, served in self.models.items() if served.folder == folder), "")
+            written = (folder / "config.json").stat().st_mtime_ns
             known = self._written.get(folder, written if name else 0)
             # First of all, because a model that cannot be loaded is tried once.
             self._written[folder] = written
@@ -266,10 +266,9 @@ class Site:
                 self.failed[str(folder)] = error
                 raise
             self.failed.pop(str(folder), None)
-            old = self.models.get(name)
+            if name:
+                self.models[name].close()
             self.models[name or served.name] = served
-            if old is not None:
-                old.close()
 
     def not_opened(self) -> dict[str, str]:
         """Why models could not be opened, by their names, without folders of this machine."""

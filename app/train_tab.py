@@ -8,9 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from logging.handlers import QueueHandler
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -106,17 +104,15 @@ def _examples(table: Items) -> dict[str, str]:
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
     """The warnings that this thread logs about the data."""
-    messages, heard, thread = list[str](), SimpleQueue[logging.LogRecord](), threading.get_ident()
-    keep = QueueHandler(heard)
-    keep.setLevel(logging.WARNING)
-    keep.addFilter(lambda record: record.thread == thread)
+    messages, thread, handler = list[str](), threading.get_ident(), logging.Handler(logging.WARNING)
+    handler.addFilter(lambda record: record.thread == thread)
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("datasets")
-    logger.addHandler(keep)
+    logger.addHandler(handler)
     try:
         yield messages
     finally:
-        logger.removeHandler(keep)
-        messages += [heard.get().getMessage() for _ in range(heard.qsize())]
+        logger.removeHandler(handler)
 
 
 def status_html(status: Status) -> Markup:

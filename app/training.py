@@ -41,9 +41,9 @@ State = Literal["none", "running", "stopping", "finished", "stopped", "failed"]
 
 @dataclass(frozen=True)
 class Started:
-    """A process that was started: the run folder, the words of its command, and whether it was asked to stop."""
+    """A process that was started: the words of its command, of which the last is the run folder, and whether it was
+    asked to stop."""
 
-    folder: str
     words: list[str]
     stopping: bool = False
 
@@ -136,18 +136,13 @@ class Training:
         sources = [str(path) for path in data]
         return [*origin, "--data", *sources, *CHOICES[choice][1], *device, "--out", str(out)]
 
-    def start(self, words: Sequence[str], folder: Path | None = None) -> None:
-        """Start ``python -m learners.finetune WORDS``.
-
-        Parameters
-        ----------
-        folder : the run folder; default: the last word.
+    def start(self, words: Sequence[str]) -> None:
+        """Start ``python -m learners.finetune WORDS``, of which the last is the run folder.
 
         Raises
         ------
         SecondhandError : a training runs already, or the folder cannot be written; nothing is started then.
         """
-        run = Path(words[-1]) if folder is None else folder
         with self._alone, open(self._lock, "r+b", buffering=0) as lock:
             try:
                 acquire_lock(lock, inherited=True)
@@ -159,7 +154,7 @@ class Training:
                 ) from None
             command = [sys.executable, *installed_commands("-m learners.finetune").split(), *words]
             try:
-                self._write(Started(str(run), [*words]))
+                self._write(Started([*words]))
                 with open(self._output, "wb") as output:
                     self._process = subprocess.Popen(
                         command,
@@ -182,7 +177,7 @@ class Training:
         status = self.status()
         if status.state != "stopped":
             raise SecondhandError("There is no training to resume.")
-        self.start(["--resume", str(status.folder)], status.folder)
+        self.start(["--resume", str(status.folder)])
 
     def cancel(self) -> None:
         """Send Ctrl-C to the process once, which then completes the best model so far."""
@@ -203,7 +198,7 @@ class Training:
             started = self._started()
         if started is None:
             return Status()
-        folder = Path(started.folder)
+        folder = Path(started.words[-1])
         known: dict[str, Any] = {
             "folder": folder,
             "command": shown_command(started.words),

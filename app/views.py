@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,9 +20,7 @@ from learners.events.merging import Events
 from learners.files.jsonable import jsonable
 from learners.outputs.csv import write_csv
 from learners.predictions.rows import RowSettings
-from learners.rule.reasons import Why
-from learners.rule.rule import PROBABILITY
-from learners.templates import percent, render
+from learners.templates import render
 
 if TYPE_CHECKING:
     from app.rules import PageRule
@@ -62,50 +59,14 @@ def span(window: Any) -> str:
     return f"{window.part.start:.2f} to {window.part.end:.2f} s"
 
 
+def words(template: str, **values: object) -> str:
+    """The sentence of a template, as plain text."""
+    return render("app", template, **values).unescape().strip()
+
+
 def explanation(answer: Prediction, rule: PageRule) -> str:
     """Why a prediction is unknown, in plain words; "" for an answer."""
-    why, detail = answer.reason.why, answer.reason.detail
-    if answer.branch and answer.label not in (UNKNOWN, answer.best):
-        return (
-            f"{path_words(answer)}. The model is not sure enough of a class below {answer.label}."
-        )
-    if why is Why.AMBIGUOUS:
-        guess = f"Not sure enough. The best guess is {answer.best} ({percent(answer.probability)})"
-        if rule.on != PROBABILITY:
-            return f"{guess}; the model's rule requires more."
-        threshold = (rule.thresholds or {}).get(answer.best, rule.threshold.value)
-        return f"{guess}; the model answers from {percent(threshold)}."
-    if why is Why.OUT_OF_DISTRIBUTION:
-        return (
-            f"Out of distribution: at most {percent(answer.distance_p)} of files of known classes are as far from "
-            f"the training files. The most probable class is {answer.best}."
-        )
-    if why is Why.UNUSUAL:
-        return (
-            f"Unusual. The best guess is {answer.best} ({percent(answer.probability)}), but most files of "
-            "known classes are more certain or more like the training files. Unknown classes often look like this."
-        )
-    if why is Why.BACKGROUND and rule.thresholds is not None:
-        return (
-            f"No label is likely. The most likely is {answer.best} ({percent(answer.probability)})."
-        )
-    if why is Why.BACKGROUND:
-        return (
-            "More like the background files, which show none of the classes, than like any class. "
-            f"The most likely class is {answer.best}."
-        )
-    if why is Why.NO_SIGNAL:
-        return "There is no signal: the whole file is more than 60 dB below full scale."
-    if why is Why.NO_MOMENT:
-        return f"This moment cannot be used: {detail}."
-    if why is Why.BAD_FILE:
-        return f"This file cannot be used: {detail}."
-    return ""
-
-
-def path_words(answer: Prediction) -> str:
-    """The path down the tree with the probability of each group; "" without a tree."""
-    return " > ".join(f"{name} {percent(p)}" for name, p in answer.branch)
+    return words("explanation.html", answer=answer, rule=rule)
 
 
 def headline(answer: Prediction) -> str:
@@ -138,60 +99,30 @@ def answer_html(answer: Prediction, rule: PageRule, temperature: Temperature) ->
     ----------
     temperature : the model's, which tells whether the probabilities are calibrated.
     """
-    words, label, events = explanation(answer, rule), headline(answer), events_in(answer, rule)
-    if not words:
-        measured = not math.isnan(answer.distance_p)
-        near = bool(rule.score) or (measured and not rule.rule.distance.refuses(answer.distance_p))
-        sure = percent(answer.probability)
-        words = (
-            f"{sure[:1].upper()}{sure[1:]} sure{', and like its training files' if near else ''}."
-        )
-        if rule.thresholds is not None:
-            words = "Each label has its own threshold, the line in its bar."
-        words += f" {path_words(answer)}." if answer.branch else ""
-    if events:
-        words = f"The recording as a whole is {label}. {words}"
-        label = event_words(events)
-    elif answer.windows:
-        words += f" This is for the whole recording; each of its {len(answer.windows)} windows has a prediction below."
+    events = events_in(answer, rule)
+    label = event_words(events) if events else headline(answer)
+    sentence = words("words.html", answer=answer, rule=rule, events=events)
     state = "sh-unknown" if answer.label == UNKNOWN and not events else "sh-known"
     return render(
-        "app", "answer.html", state=state, label=label, words=words, top=answer.top, events=events,
+        "app", "answer.html", state=state, label=label, words=sentence, top=answer.top, events=events,
         thresholds=rule.thresholds or {}, temperature=temperature,
     )  # fmt: skip
 
 
-def no_answer_html(words: str, label: str = "no answer") -> Markup:
+def no_answer_html(message: str, label: str = "no answer") -> Markup:
     """A message in the place of a prediction; ``label`` is "" before there is a file."""
     state = "sh-unknown" if label else ""
-    return render("app", "answer.html", state=state, label=label, words=words, top=(), events=())
+    return render("app", "answer.html", state=state, label=label, words=message, top=(), events=())
 
 
-def note_html(words: str, *, status: bool = False, turn: int | None = None) -> Markup:
+def note_html(note: str, *, status: bool = False, turn: int | None = None) -> Markup:
     """A note; screen readers announce a ``status`` when it changes. ``turn`` : see `app.pool.Turn`."""
-    return render("app", "note.html", words=words, status=status, turn=turn)
+    return render("app", "note.html", words=note, status=status, turn=turn)
 
 
 def rule_words(rule: PageRule) -> str:
     """The rule in plain words."""
-    if not rule.of_model:
-        also = " and the file is not unusual" if rule.score else ""
-        return f"Your rule: the model answers if it is at least {percent(rule.threshold.value)} sure{also}."
-    condition = f"it answers if it is at least {percent(rule.threshold.value)} sure"
-    if rule.score:
-        condition += " and the file is not unusual"
-    if rule.on != PROBABILITY:
-        condition = (
-            f"it answers if the file's score ({rule.on}) is at least {rule.threshold.value:.4g}"
-        )
-    if rule.thresholds is not None:
-        low, high = min(rule.thresholds.values()), max(rule.thresholds.values())
-        condition = f"each label has its own threshold, {percent(low)} to {percent(high)}"
-    aim = ""
-    if rule.kind != "threshold":
-        aim = f"; chosen for a {rule.kind} of {percent(rule.threshold.target)}"
-    missed = rule.threshold.message and f" Its target is not reached: {rule.threshold.message}."
-    return f"The model's rule: {condition}{aim}.{missed}"
+    return words("rule.html", rule=rule)
 
 
 def table_html(

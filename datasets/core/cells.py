@@ -194,7 +194,8 @@ def _plain_columns(path: Path) -> pd.DataFrame:
 
     with ParquetFile(path) as file:
         fields = file.schema_arrow
-        lists = [field.name for field in fields if is_list(field.type)]
+        # "embedding" is large, and no column.
+        lists = [one.name for one in fields if is_list(one.type) and one.name != "embedding"]
         names = [field.name for field in fields if field.name in lists or is_plain(field.type)]
         # The index that pandas may have stored is a column like any other.
         frame: pd.DataFrame = file.read(columns=names).to_pandas(ignore_metadata=True)

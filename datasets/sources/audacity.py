@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 
 from datasets.sources import tracks
-from datasets.sources.base import SOURCES, ReadOptions
-from datasets.sources.tracks import ParsedSelection, Selection, TrackSource, seconds
+from datasets.sources.base import ReadOptions
+from datasets.sources.tracks import ParsedSelection, Selection, seconds
 
 
 def _starts(path: Path) -> bool:
@@ -29,15 +29,11 @@ def _parse(path: Path, options: ReadOptions) -> list[ParsedSelection]:
     return selections
 
 
-SOURCES.add(
-    TrackSource(
-        name="audacity",
-        order=41,
-        claims=lambda path, options: tracks.begins(path, _starts),
-        read=tracks.read,
-        endings=(".txt",),
-        reads="an Audacity label track (tab-separated start, end and label)",
-        starts=_starts,
-        parse=_parse,
-    )
+tracks.add_format(
+    "audacity",
+    41,
+    ".txt",
+    "an Audacity label track (tab-separated start, end and label)",
+    _parse,
+    starts=_starts,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -169,8 +169,12 @@ def read_source(name: str, options: ReadOptions) -> Rows:
     return rows
 
 
-def read_each(data: Path, files: Iterable[Path], read: Callable[[Path], Rows]) -> Rows:
-    """Rows of several files of a format, of which those that cannot be read are rejected.
+def read_each(data: Path, files: Mapping[Path, str], read: Callable[[Path], Rows]) -> Rows:
+    """Rows of the files of a format, of which those that cannot be read are rejected.
+
+    Parameters
+    ----------
+    files : the split of each, which counts if there are several; "" for none.
 
     Raises
     ------
@@ -178,15 +182,18 @@ def read_each(data: Path, files: Iterable[Path], read: Callable[[Path], Rows]) -
     """
     import pandas as pd
 
+    if len(files) == 1:
+        return read(*files)
+    several = len({*files.values()}) > 1
     frames, rejected, notes = list["pd.DataFrame"](), list[Rejected](), list[str]()
-    for file in files:
+    for file, split in files.items():
         try:
             rows = read(file)
         except SecondhandError as error:
             reason = error.reason if isinstance(error, BadFile) else str(error)
             rejected.append(Rejected(str(file), reason))
             continue
-        frames.append(rows.frame)
+        frames.append(rows.frame.assign(split=split) if several and split else rows.frame)
         rejected += rows.rejected
         notes += [rows.note] * bool(rows.note)
     if not frames:

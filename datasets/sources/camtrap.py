@@ -60,30 +60,24 @@ def read_package(path: Path, options: ReadOptions) -> Rows:
         label = name.where(name.ne(""), kind.where(kind.isin(_TYPES), ""))
     observations = observations.assign(label=label)
     nameless = media["mediaID"].eq("")  # as the observations of events
-    rejected = [
-        Rejected(row, f"no mediaID of {quoted(file)}")
-        for row, file in media.loc[nameless, ["row", "filePath"]].itertuples(index=False)
-    ]
-    media = media.loc[~nameless]
+    rejected = _rejected(media.loc[nameless], "row", "no mediaID of {filePath}")
+    media = media.loc[~nameless].drop(columns="row")
     twice = media["mediaID"].duplicated()
-    rejected += [
-        Rejected(file, f"media.csv has the mediaID {quoted(name)} twice")
-        for file, name in media.loc[twice, ["filePath", "mediaID"]].itertuples(index=False)
-    ]
+    rejected += _rejected(media.loc[twice], "filePath", "media.csv has the mediaID {mediaID} twice")
     media = media.loc[~twice]
-    media = media.drop(columns="row")
     of_media = media.merge(observations.drop(columns="deploymentID"), on="mediaID")
     of_events, unclear = _observations_by_medium(observations, media)
     rows = pd.concat([of_media, of_events], ignore_index=True)
     unnamed = observations["mediaID"].ne("") & ~observations["mediaID"].isin(media["mediaID"])
-    rejected += [
-        Rejected(row, f"media.csv has no mediaID {quoted(name)}")
-        for row, name in observations.loc[unnamed, ["row", "mediaID"]].itertuples(index=False)
-    ]
-    for medium, file in media.loc[
-        ~media["mediaID"].isin(rows["mediaID"]), ["mediaID", "filePath"]
-    ].itertuples(index=False):
-        rejected.append(Rejected(file, unclear.get(medium, "no observation")))
+    rejected += _rejected(observations.loc[unnamed], "row", "media.csv has no mediaID {mediaID}")
+    without = media.loc[~media["mediaID"].isin(rows["mediaID"])]
+    is_unclear = without["mediaID"].isin(unclear["mediaID"])
+    rejected += _rejected(without.loc[~is_unclear], "filePath", "no observation")
+    rejected += _rejected(
+        without.loc[is_unclear],
+        "filePath",
+        "its time {timestamp} and those of events of its deployment do not all have a time zone",
+    )
     is_address = rows["filePath"].str.startswith("file://")
     online = rows["filePath"].str.contains("://", regex=False) & ~is_address
     nameless = ~online & rows["label"].eq("")
@@ -106,12 +100,11 @@ def read_package(path: Path, options: ReadOptions) -> Rows:
     kinds = map(find_kind, rows["path"])
     sound = pd.Series([bool(kind and kind.recordings) for kind in kinds], rows.index, dtype=bool)
     unclear_span = sound & rows["eventStart"].ne("") & rows["eventEnd"].ne("") & ~_same_zones(rows)
-    rejected += [
-        Rejected(
-            path, f"its time {time!r} and those of its observation do not all have a time zone"
-        )
-        for path, time in rows.loc[unclear_span, ["path", "timestamp"]].itertuples(index=False)
-    ]
+    rejected += _rejected(
+        rows.loc[unclear_span],
+        "path",
+        "its time {timestamp} and those of its observation do not all have a time zone",
+    )
     rows = rows.assign(**_spans(rows.where(sound))).loc[~unclear_span]
     machine = int(rows.get("classificationMethod", pd.Series(dtype=str)).eq("machine").sum())
     note = f"{machine} of {len(rows)} labels were made by a machine" if machine else ""
@@ -121,6 +114,14 @@ def read_package(path: Path, options: ReadOptions) -> Rows:
     if frame.empty:
         raise SecondhandError(f"--data {path}: no usable item{first_left_out(rejected, 'one')}")
     return Rows(frame, rejected, note)
+
+
+def _rejected(rows: pd.DataFrame, name: str, why: str) -> list[Rejected]:
+    """The rows, called after one of their columns, and why they are left out, with the cells that it names."""
+    return [
+        Rejected(row[name], why.format_map({str(key): quoted(cell) for key, cell in row.items()}))
+        for row in rows.to_dict("records")
+    ]
 
 
 def _table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -185,19 +186,15 @@ def _file(folder: Path, cell: str) -> str:
 
 def _observations_by_medium(
     observations: pd.DataFrame, media: pd.DataFrame
-) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Event-based observations, one row for each medium within their times; and why media can be in none."""
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Event-based observations, one row for each medium within their times; and those whose times cannot be compared."""
     events = observations.loc[observations["mediaID"].eq("")].drop(columns="mediaID")
     free = media.loc[~media["mediaID"].isin(observations["mediaID"])]
     rows = free.merge(events, on="deploymentID")
     clear = _same_zones(rows)
     timestamp, begin, end = (_times(rows[name]) for name in ("timestamp", *_SPAN))
     within = clear & (begin <= timestamp) & (timestamp <= end)
-    unclear = {
-        medium: f"its time {time!r} and those of events of its deployment do not all have a time zone"
-        for medium, time in rows.loc[~clear, ["mediaID", "timestamp"]].itertuples(index=False)
-    }
-    return rows.loc[within], unclear
+    return rows.loc[within], rows.loc[~clear]
 
 
 def _same_zones(rows: pd.DataFrame) -> pd.Series:

@@ -5,9 +5,8 @@ An annotation with a box is an item of its own; one without a box labels the who
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from datasets.core.address import exists
 from datasets.core.cells import file_named
@@ -29,15 +28,6 @@ _OF_CAMERA = {
 _LISTS = ("images", "annotations", "categories")
 
 
-class _Annotation(NamedTuple):
-    """An annotation, its name in messages, and the image and category that it names; None if there is no such one."""
-
-    name: str
-    content: dict[str, Any]
-    image: dict[str, Any] | None
-    category: dict[str, Any] | None
-
-
 def read_annotations(file: Path, options: ReadOptions) -> Rows:
     """One row per annotation, with path, label, and the box if it has one; and the pictures and annotations left out.
 
@@ -51,29 +41,17 @@ def read_annotations(file: Path, options: ReadOptions) -> Rows:
     if not isinstance(content, dict) or not all(isinstance(content.get(n), list) for n in _LISTS):
         raise BadFile(file, f"not COCO JSON: it needs the lists {', '.join(_LISTS)}")
     images, rejected = _images(file, content["images"])
-    name = options.label_column or "name"
+    listed = (one for one in content["categories"] if isinstance(one, dict) and "id" in one)
+    categories = {str(one["id"]): one for one in listed}
     rows: list[dict[str, Any]] = []
-    without = dict(images)
-    for one in _annotations(file, content, images):
+    for number, one in enumerate(content["annotations"], 1):
         try:
-            label = options.label or _label(one, name)
-            box = _box(one)
+            rows.append(_row(one if isinstance(one, dict) else {}, images, categories, options))
         except ValueError as error:
-            rejected.append(Rejected(one.name, str(error)))
-            continue
-        assert one.image is not None
-        without.pop(str(one.image["id"]), None)
-        rows.append(
-            {
-                "path": one.image["path"],
-                "label": label,
-                **{column: _text(one.image.get(key)) for column, key in _OF_CAMERA.items()},
-                **(box._asdict() if box else dict.fromkeys(Box._fields, float("nan"))),
-            }
-        )
-    rejected += [
-        Rejected(image["path"], "no annotation that can be used") for image in without.values()
-    ]
+            rejected.append(Rejected(f"{file}, annotation {number}", str(error)))
+    used = {row["path"] for row in rows}
+    without = (image["path"] for image in images.values() if image["path"] not in used)
+    rejected += [Rejected(path, "no annotation that can be used") for path in without]
     if not rows:
         raise BadFile(file, f"no annotation can be used{first_left_out(rejected, 'one')}")
     frame, several = one_label_each(rows)
@@ -115,57 +93,46 @@ def _elsewhere(
             f"none of its {len(images)} pictures exists, the first is {next(iter(images.values()))['path']}. Its names "
             "are relative to its folder: move it beside the pictures",
         )
-    several = {name for name, files in found.items() if len(files) > 1}
+    kept = {n: image for n, image in images.items() if len(found[image["file_name"]]) < 2}
     rejected = [
-        Rejected(name, f"several files are called so: {', '.join(found[name])}")
-        for name in sorted(several)
+        Rejected(name, f"several files are called so: {', '.join(files)}")
+        for name, files in sorted(found.items())
+        if len(files) > 1
     ]
-    paths = {name: files[0] for name, files in found.items() if files}
-    kept = {n: image for n, image in images.items() if image["file_name"] not in several}
     return {
-        number: image | {"path": paths.get(image["file_name"], image["path"])}
+        number: image | {"path": [*found[image["file_name"]], image["path"]][0]}
         for number, image in kept.items()
     }, rejected
 
 
-def _annotations(
-    file: Path, content: dict[str, Any], images: dict[str, dict[str, Any]]
-) -> Iterator[_Annotation]:
-    """The annotations with what they refer to."""
-    categories = {
-        str(one["id"]): one
-        for one in content["categories"]
-        if isinstance(one, dict) and "id" in one
-    }
-    for number, one in enumerate(content["annotations"], 1):
-        one = one if isinstance(one, dict) else {}
-        image = images.get(str(one.get("image_id")))
-        category = categories.get(str(one.get("category_id")))
-        yield _Annotation(f"{file}, annotation {number}", one, image, category)
+def _row(
+    one: dict[str, Any],
+    images: dict[str, dict[str, Any]],
+    categories: dict[str, dict[str, Any]],
+    options: ReadOptions,
+) -> dict[str, Any]:
+    """Path, label, box and more of an annotation. Raises ValueError with the reason if it cannot be used."""
+    label = options.label or _label(one, categories, options.label_column or "name")
+    if (image := images.get(str(one.get("image_id")))) is None:
+        raise ValueError(f"no image with the id {quoted(one.get('image_id'))}")
+    box, pixels = dict.fromkeys(Box._fields, float("nan")), one.get("bbox")
+    if pixels is not None and pixels != []:
+        try:
+            box = box_of_pixels(pixels, (image.get("width"), image.get("height")))._asdict()
+        except ValueError as error:
+            where = f"{quoted(pixels)} (x, y, width and height in pixels)"
+            raise ValueError(f"{where}: {error}") from None
+    of_camera = {column: _text(image.get(key)) for column, key in _OF_CAMERA.items()}
+    return {"path": image["path"], "label": label, **of_camera, **box}
 
 
-def _label(one: _Annotation, key: str) -> str:
+def _label(one: dict[str, Any], categories: dict[str, dict[str, Any]], key: str) -> str:
     """Label of an annotation. Raises ValueError with the reason if it has none."""
-    if one.category is None:
-        raise ValueError(f"no category with the id {quoted(one.content.get('category_id'))}")
-    label = _text(one.category.get(key))
-    if not label:
-        raise ValueError(f"its category has no {key!r}. It has {', '.join(map(str, one.category))}")
+    if (category := categories.get(str(one.get("category_id")))) is None:
+        raise ValueError(f"no category with the id {quoted(one.get('category_id'))}")
+    if not (label := _text(category.get(key))):
+        raise ValueError(f"its category has no {key!r}. It has {', '.join(map(str, category))}")
     return usable_label(label)
-
-
-def _box(one: _Annotation) -> Box | None:
-    """The box in fractions of the picture; None for all of it. Raises ValueError with the reason if it cannot be used."""
-    if one.image is None:
-        raise ValueError(f"no image with the id {quoted(one.content.get('image_id'))}")
-    pixels = one.content.get("bbox")
-    if pixels is None or pixels == []:
-        return None
-    size = one.image.get("width"), one.image.get("height")
-    try:
-        return box_of_pixels(pixels, size)
-    except ValueError as error:
-        raise ValueError(f"{quoted(pixels)} (x, y, width and height in pixels): {error}") from None
 
 
 def _text(value: Any) -> str:

@@ -19,10 +19,10 @@ from datasets.core.files import folder_beside
 from datasets.core.scanning import files_below
 from datasets.core.store import cache_root
 from datasets.kinds.base import find_kind
+from datasets.sources import glitches, sounds
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 
-DEMOS = ("digits", "sounds", "scenes", "glitches")
-
+PREFIX = "demo:"
 #: The unknown class of `demo:glitches`, to measure whether a model refuses it.
 UNKNOWN_CLASS = "Whistle_sim"
 #: Number of files per class. With 64 glitches per class the calibration split has more than 100 items.
@@ -38,7 +38,7 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
 
     Parameters
     ----------
-    name : one of `DEMOS`: "digits", scikit-learn's handwritten digits; "sounds", simulated sounds; "scenes",
+    name : "digits", scikit-learn's handwritten digits; "sounds", simulated sounds; "scenes",
         recordings of none to three simulated sounds; "glitches", simulated strain.
     noise : strain file, folder or pattern of measured strain to inject glitches into, instead of simulated
         noise.
@@ -52,10 +52,9 @@ def write_demo(name: str, *, noise: str | None = None) -> tuple[pd.DataFrame, st
     ------
     SecondhandError : there is no such demo, or no strain file in ``noise``.
     """
-    if name not in DEMOS:
-        raise SecondhandError(
-            f"there is no demo:{name}. The demos are {', '.join(f'demo:{n}' for n in DEMOS)}"
-        )
+    if name not in _WRITERS:
+        demos = ", ".join(PREFIX + one for one in _WRITERS)
+        raise SecondhandError(f"there is no demo:{name}. The demos are {demos}")
     version, write, note = _WRITERS[name]
     folder = cache_root() / "demos" / f"{name}-{version}"
     if noise is not None:
@@ -98,21 +97,7 @@ def _digits(folder: Path) -> Written:
     return rows
 
 
-def _sounds(folder: Path) -> Written:
-    from datasets.sources import sounds
-
-    return sounds.write_demo(folder, per_class=_PER_CLASS["sounds"])
-
-
-def _scenes(folder: Path) -> Written:
-    from datasets.sources import sounds
-
-    return sounds.write_scenes(folder)
-
-
 def _glitches(folder: Path, noise: Sequence[str] = ()) -> Written:
-    from datasets.sources import glitches
-
     count = _PER_CLASS["glitches"]
     return glitches.write_demo(folder, per_class=count, duration=_SECONDS, noise=noise)
 
@@ -136,10 +121,14 @@ def _strain_files(noise: str) -> list[str]:
 #: Version, writer and note of each demo. The version changes with the files, because it names their folder.
 _WRITERS: dict[str, tuple[int, Callable[[Path], Written], str]] = {
     "digits": (1, _digits, "handwritten digits of scikit-learn; 8 and 9 are unknown classes"),
-    "sounds": (1, _sounds, "SIMULATED sounds, computed from textbook models, not recorded"),
+    "sounds": (
+        1,
+        lambda folder: sounds.write_demo(folder, per_class=_PER_CLASS["sounds"]),
+        "SIMULATED sounds, computed from textbook models, not recorded",
+    ),
     "scenes": (
         1,
-        _scenes,
+        sounds.write_scenes,
         "SIMULATED scenes of none to three sounds at once, computed from textbook models, not recorded",
     ),
     "glitches": (
@@ -149,9 +138,6 @@ _WRITERS: dict[str, tuple[int, Callable[[Path], Written], str]] = {
         f"{UNKNOWN_CLASS} is an unknown class",
     ),
 }
-
-
-PREFIX = "demo:"
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
@@ -166,7 +152,7 @@ SOURCES.add(
         order=10,
         claims=lambda path, options: str(path).startswith(PREFIX),
         read=_read,
-        names=tuple(PREFIX + name for name in DEMOS),
+        names=tuple(PREFIX + name for name in _WRITERS),
         has_multi_label=lambda path: str(path) == "demo:scenes",
     )
 )

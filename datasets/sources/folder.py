@@ -84,22 +84,42 @@ def _split_folders(root: Path) -> tuple[dict[Path, str], list[Rejected]]:
 
 def _beside_class_folders(file: Path, *, learned: bool) -> list[Rejected]:
     """The file, rejected unless it is a table of labels; warns if it should be the source instead of the folder."""
-    if _names_labels(file):
-        if learned:
-            _warn_of_unused_table(file)
+    columns, is_table = _columns(file), file.suffix.lower() in ENDINGS
+    if learned and (columns or (not is_table and _is_claimed(file))):
+        grouping = sorted({*columns} & {"group", "split", "fold"})
+        lost = ", and files are split at random and not by its " + " and ".join(grouping)
+        log.warning(
+            "%s is not read, because --data names its folder; the folder names are the labels%s. To use it: --data %s%s",
+            file, lost if grouping else "", file, " --cv fold" if "fold" in grouping else "",
+        )  # fmt: skip
+    if columns:
         return []
     reason = "not in a class folder"
-    if learned and file.suffix.lower() in ENDINGS:
+    if learned and is_table:
         try:
             read_rows(file)
         except SecondhandError as error:
             reason += f", and not read as a table of labels: {error}"
-    elif learned and any(source.claims(file, ReadOptions()) for source in SOURCES.ours().values()):
-        log.warning(
-            "%s is not read, because --data names its folder; the folder names are the labels. To use it: --data %s",
-            file, file,
-        )  # fmt: skip
     return [Rejected(str(file), reason)]
+
+
+def _is_claimed(file: Path) -> bool:
+    return any(source.claims(file, ReadOptions()) for source in SOURCES.ours().values())
+
+
+def _columns(file: Path) -> list[str]:
+    """The columns of a table of labels, path and label among them; none of another file."""
+    if file.suffix.lower() not in ENDINGS:
+        return []
+    try:
+        cells = read_cells(file)
+        files = path_column(file, cells, ReadOptions(), Below(file.parent))
+        if files and label_column(file, cells, ReadOptions(), files):
+            named = [name for name in TEXT_COLUMNS if column_named(file, cells, name)]
+            return ["path", "label", *named]
+    except SecondhandError:
+        pass
+    return []
 
 
 def _no_class_folder(root: Path) -> SecondhandError:
@@ -111,7 +131,7 @@ def _no_class_folder(root: Path) -> SecondhandError:
     no_text = any(".txt" not in kind.suffixes for kind in kinds)
     endings = (*ENDINGS, *_OTHER_TABLES, *([".txt"] if no_text else []))
     tables = [file for file in files if file.name.lower().endswith(endings)]
-    tables = sorted(tables, key=lambda file: not _names_labels(file))
+    tables = sorted(tables, key=lambda file: not _columns(file))
     one_class = any(
         file.parent != root.absolute() and is_user_file(file.parent) and find_kind(file) in kinds
         for file in above.glob("*/*")
@@ -161,30 +181,6 @@ def _warn_of_nested_classes(root: Path, class_files: Mapping[Path, Sequence[str]
         ", ".join([*map(quoted, classes[:3]), *(["…"] if len(classes) > 3 else [])]),
         first,
     )
-
-
-def _names_labels(file: Path) -> bool:
-    """Whether a file is a table with columns of files and of labels."""
-    if file.suffix.lower() not in ENDINGS:
-        return False
-    try:
-        cells = read_cells(file)
-        files = path_column(file, cells, ReadOptions(), Below(file.parent))
-        return bool(files and label_column(file, cells, ReadOptions(), files))
-    except SecondhandError:
-        return False
-
-
-def _warn_of_unused_table(file: Path) -> None:
-    """Warn about an unused table of labels beside class folders, and of the groups, splits or folds in it."""
-    cells = read_cells(file)
-    columns = {name for name in TEXT_COLUMNS if column_named(file, cells, name)}
-    grouping_columns = sorted(columns & {"group", "split", "fold"})
-    lost = ", and files are split at random and not by its " + " and ".join(grouping_columns)
-    log.warning(
-        "%s is not read, because --data names its folder; the folder names are the labels%s. To use it: --data %s%s",
-        file, lost if grouping_columns else "", file, " --cv fold" if "fold" in grouping_columns else "",
-    )  # fmt: skip
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -33,17 +33,10 @@ def read_tables(path: Path, options: ReadOptions) -> Rows:
     ------
     SecondhandError : as `read_table`.
     """
-    if not path.is_dir():
-        return with_names(path, _read(path, options), options)
-    splits = {file: _split(file) for file in _files(path)}
-    several = len({*splits.values()}) > 1
-
-    def read(file: Path) -> Rows:
-        rows = _read(file, options)
-        named = several and splits[file]
-        return rows._replace(frame=rows.frame.assign(split=named)) if named else rows
-
-    return with_names(path, read_each(path, splits, read), options)
+    files = files_below(path)[0] if path.is_dir() else [str(path)]
+    tables = [as_path(file) for file in files if file.lower().endswith(_ENDING)]
+    splits = {file: _split(file) for file in tables}
+    return with_names(path, read_each(path, splits, lambda file: _read(file, options)), options)
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
@@ -63,8 +56,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     where = absolute_path(path)
     cells["path"] = [f"parquet://{name}::{where}" if name else "" for name in members]
     label = None if options.label else label_column(path, cells, options, "path")
-    feature = features.get(label or "", {})
-    if label and (names := feature.get("feature", feature).get("names")):  # -1 is no label
+    if label and (names := features.get(label, {}).get("names")):  # -1 is no label
         named = {"-1": ""} | {str(number): name for number, name in enumerate(names)}
         cells[label] = [
             cell_of([named.get(str(one), str(one)) for one in json.loads(cell)])
@@ -93,10 +85,11 @@ def _media_column(path: Path, columns: list[str], options: ReadOptions) -> str:
 
 
 def _features(file: Any) -> dict[str, Any]:
-    """Features by column, as the library of Hugging Face writes them."""
+    """Features by column, or by what the lists in it hold, as the library of Hugging Face writes them."""
     with suppress(ValueError, LookupError, TypeError, AttributeError):
         found = json.loads(file.schema_arrow.metadata[b"huggingface"])["info"]["features"]
-        return {name: one for name, one in found.items() if isinstance(one, dict)}
+        inner = {name: one[0] if isinstance(one, list) else one for name, one in found.items()}
+        return {n: one.get("feature", one) for n, one in inner.items() if isinstance(one, dict)}
     return {}
 
 
@@ -104,10 +97,6 @@ def _split(file: Path) -> str:
     """The split that ``train-00000-of-00002.parquet`` or ``train/0000.parquet`` names."""
     names = (re.split(r"[-_.]", file.name)[0].lower(), file.parent.name.lower())
     return next((SPLIT_NAMES[name] for name in names if name in SPLIT_NAMES), "")
-
-
-def _files(folder: Path) -> list[Path]:
-    return [as_path(file) for file in files_below(folder)[0] if file.lower().endswith(_ENDING)]
 
 
 def _claims(path: Path, options: ReadOptions) -> bool:

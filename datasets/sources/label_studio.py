@@ -116,9 +116,8 @@ def read_export(file: Path, options: ReadOptions) -> Rows:
 def _tasks(file: Path, options: ReadOptions) -> Sequence[Any]:
     """The tasks. Of a table a tag is a column of a usual name for labels, or the one that ``label_column`` names; without
     any, every column that is no file."""
-    tasks: Any = read_json(file) if file.suffix.lower() == ".json" else None
-    if tasks is None:
-        tasks = read_cells(file).to_dict("records")
+    is_json = file.suffix.lower() == ".json"
+    tasks: Any = read_json(file) if is_json else read_cells(file).to_dict("records")
     if not isinstance(tasks, list) or not any(isinstance(one, dict) for one in tasks):
         raise BadFile(file, "not an export of Label Studio in the format JSON, a list of tasks")
     if not any("annotation_id" in one for one in tasks if isinstance(one, dict)):
@@ -148,11 +147,10 @@ def _results(tag: str, cell: Any) -> list[dict[str, Any]]:
             content = json.loads(cell)
     values = content if isinstance(content, list) else [content]
     if not all(isinstance(value, dict) for value in values):
-        texts = content if isinstance(content, list) else [cell]
-        words = (
-            one for one in texts if isinstance(one, str | list)
-        )  # a list is a path of a taxonomy
-        values = [{"choices": [one]} for one in words if one and not str(one).isspace()]
+        # A list in it is a path of a taxonomy.
+        names = content if isinstance(content, list) else [cell]
+        names = [one for one in names if isinstance(one, str | list) and str(one).strip()]
+        values = [{"choices": [name]} for name in names]
     return [
         {
             **{key: value[key] for key in value if key.startswith("original_")},

@@ -38,18 +38,15 @@ def read_metadata(path: Path, options: ReadOptions) -> Rows:
     ------
     SecondhandError : as `read_table`; rows are named by their lines.
     """
-    files = _files(path)
 
     def read(file: Path) -> Rows:
         is_json = file.suffix.lower() in (_LINES, _LIST)
         cells, rejected = _cells(file) if is_json else (read_cells(file), [])
         named = replace(options, path_column=FILE) if FILE in cells else options
         rows = read_rows(file, named, cells=cells)
-        frame = rows.frame.assign(split=files[file]) if files[file] else rows.frame
-        return Rows(frame, rejected + rows.rejected)
+        return rows._replace(rejected=rejected + rows.rejected)
 
-    rows = read(*files) if len(files) == 1 else read_each(path, files, read)
-    return with_names(path, rows, options)
+    return with_names(path, read_each(path, _files(path), read), options)
 
 
 def _files(path: Path) -> dict[Path, str]:

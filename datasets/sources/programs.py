@@ -5,7 +5,7 @@ A table in which only the columns are named otherwise needs no entry here: `data
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PureWindowsPath
 
@@ -14,10 +14,8 @@ import pandas as pd
 from datasets.core.address import as_path
 from datasets.core.cells import column_names, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, counted, quoted
-from datasets.core.part import PART_COLUMNS
 from datasets.core.scanning import files_below, shown_by
 from datasets.items.columns import CONFIDENCE
-from datasets.items.labels import JOIN
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
 from datasets.sources.naming import Below, label_column, placed, plain
 from datasets.sources.regions import one_label_each
@@ -36,7 +34,8 @@ class Program:
     needs : columns by which it is recognised.
     path : columns that make the path, from the folder to the file; those that are missing or empty are left out. If all are, the
         table is named after its file.
-    labels : columns of labels; the first with any cell filled counts.
+    also : columns whose last part is the name of the file, if the path is none and no other path has it.
+    labels : columns of labels, of which the first with any cell filled counts; or what finds the labels in all columns.
     columns : other columns by those of an item table.
     span : columns of start and end.
     lasts : column of the duration, if there is no end.
@@ -47,7 +46,8 @@ class Program:
     name: str
     needs: frozenset[str]
     path: tuple[str, ...]
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] | Callable[[Mapping[str, pd.Series]], pd.Series]
+    also: tuple[str, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     span: tuple[str, ...] = ()
     lasts: str = ""
@@ -55,8 +55,41 @@ class Program:
     absent: tuple[str, ...] = ()
 
 
+def _lowest_rank(by_name: Mapping[str, pd.Series]) -> pd.Series:
+    """The lowest rank of the taxonomy of Wildlife Insights; without any the name says whether it is a vehicle."""
+    nothing = ("blank", "no cv result", "na")  # in all ranks where there is no name
+    named = {
+        name: cells.mask(cells.str.lower().isin(nothing), "") for name, cells in by_name.items()
+    }
+    label = named["genus"].mask(named["species"].ne(""), named["genus"] + " " + named["species"])
+    label = label.where(named["genus"].ne(""), "")
+    for rank in ("family", "order", "class", "commonname"):
+        label = label.where(label.ne(""), named.get(rank, ""))
+    empty = (
+        by_name["isblank"].str.lower().isin(["1", "1.0", "true"]) if "isblank" in by_name else False
+    )
+    return label.mask(label.eq("") & empty, "blank")
+
+
 _NAMES = ("commonname", "scientificname")
 PROGRAMS = (
+    Program(
+        name="Wildlife Insights",
+        needs=frozenset(
+            {"deploymentid", "filename", "class", "order", "family", "genus", "species"}
+        ),
+        path=("deploymentid", "filename"),
+        also=("filename", "location"),
+        labels=_lowest_rank,
+        columns={"group": "deploymentid", "deployment": "deploymentid", "time": "timestamp"},
+    ),
+    Program(
+        name="ESC-50",
+        needs=frozenset({"filename", "fold", "target", "category", "srcfile"}),
+        path=("filename",),
+        labels=("category",),
+        columns={"group": "srcfile", "fold": "fold"},
+    ),
     Program(
         name="Timelapse",
         needs=frozenset({"relativepath", "file"}),
@@ -135,10 +168,13 @@ def read_tables(path: Path, options: ReadOptions) -> Rows:
     SecondhandError : no row has a file and a label, or the column of labels is missing.
     """
     below = Below(path if path.is_dir() else path.parent, options.kind)
-    if not path.is_dir():
-        return read_program(path, options, below)
-    rows = read_each(path, _results(path), lambda table: read_program(table, options, below))
-    return rows._replace(note=f"{counted(len(rows.frame), 'label')} were made by BirdNET")
+    files = files_below(path)[0] if path.is_dir() else []
+    tables = [as_path(file) for file in files if file.lower().endswith(BIRDNET)] or [path]
+    rows = read_each(
+        path, dict.fromkeys(tables, ""), lambda table: read_program(table, options, below)
+    )
+    made = f"{counted(len(rows.frame), 'label')} were made by BirdNET"
+    return rows._replace(note=made) if path.is_dir() else rows
 
 
 def read_program(path: Path, options: ReadOptions, below: Below) -> Rows:
@@ -152,7 +188,8 @@ def read_program(path: Path, options: ReadOptions, below: Below) -> Rows:
         ours: by_name[theirs] for ours, theirs in program.columns.items() if theirs in by_name
     }
     if not options.label:
-        items["label"] = _labels(path, program, cells, by_name, options)
+        labels = _labels(path, program, cells, by_name, options)
+        items["label"] = labels.mask(labels.map(plain).isin(program.none), "")
     parts = [by_name[name] for name in program.path if name in by_name]
     rows_of_parts = zip(*parts, strict=True) if parts else [()] * len(cells)
     names = pd.Series(
@@ -162,6 +199,11 @@ def read_program(path: Path, options: ReadOptions, below: Below) -> Rows:
     far = [name for name in names.unique() if program.span or PureWindowsPath(name).anchor]
     found = {name: below.find(name) for name in names.unique()} | below.nearest(far)
     found[""] = below.named_after(path)
+    for column in program.also:
+        others = by_name.get(column, pd.Series("", names.index)).str.rpartition("/")[2]
+        alone = others.ne("") & names.groupby(others).transform("nunique").eq(1)
+        pairs = zip(names[alone], others[alone], strict=True)
+        found |= {name: below.find(other) for name, other in pairs if not found[name]}
     files, several = placed(path, names.drop(index=[*left_out]), found)
     rejected = several + [
         Rejected(names[row], f"{why} (row {row + 2} of {path.name})")
@@ -170,7 +212,7 @@ def read_program(path: Path, options: ReadOptions, below: Below) -> Rows:
     frame = pd.DataFrame({"path": files, **items}, files.index)
     rows = read_rows(path, replace(options, path_column=None, label_column=None), cells=frame)
     rows = with_names(path, rows, options)
-    kept, contradicting = one_row_each(rows.frame, options)
+    kept, contradicting = one_label_each(rows.frame, joined=options.multi_label)
     note = f"{counted(len(kept), 'label')} of {path.name} were made by {program.name}" * (
         CONFIDENCE in kept
     )
@@ -185,13 +227,16 @@ def _labels(
     options: ReadOptions,
 ) -> pd.Series:
     """Cells of the column of labels: that of the options, else the program's, else one with a known name."""
+    usual = () if callable(program.labels) else program.labels
     if not options.label_column:
-        for name in program.labels:
+        if callable(program.labels):
+            return program.labels(by_name)
+        for name in usual:
             if name in by_name and by_name[name].ne("").any():
-                return by_name[name].mask(by_name[name].map(plain).isin(program.none), "")
+                return by_name[name]
     if (named := label_column(path, cells, options, None)) is None:
         raise SecondhandError(
-            f"{path}: no column {options.label_column or program.labels[0]!r} with labels, as {program.name} writes it. It has "
+            f"{path}: no column {options.label_column or usual[0]!r} with labels, as {program.name} writes it. It has "
             f"{', '.join(map(quoted, cells.columns[:40]))}. Name the column of labels with --label-column"
         )
     return cells[named]
@@ -220,22 +265,6 @@ def _spans(
             f"start {quoted(start[row])} and {what} {quoted(end[0][row])} are no span in seconds"
         )
     return {"start": first.astype(str), "end": last.astype(str)}, rejected
-
-
-def one_row_each(frame: pd.DataFrame, options: ReadOptions) -> tuple[pd.DataFrame, list[Rejected]]:
-    """One row for each file or span: with several labels it has all of them, if an item may, and a file is left out otherwise.
-
-    Spans of several labels stay, because two calls may sound at once.
-    """
-    if not options.multi_label:
-        return one_label_each(frame)
-    keys = [name for name in ("path", *PART_COLUMNS) if name in frame]
-    labels = frame.groupby(keys)["label"].transform(lambda names: JOIN.join(names.unique()))
-    return frame.assign(label=labels).drop_duplicates(keys), []
-
-
-def _results(folder: Path) -> list[Path]:
-    return [as_path(file) for file in files_below(folder)[0] if file.lower().endswith(BIRDNET)]
 
 
 def _claims(path: Path, options: ReadOptions) -> bool:

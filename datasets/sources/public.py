@@ -10,20 +10,18 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets.core.cells import read_cells
 from datasets.core.errors import BadFile
 from datasets.core.files import folder_beside
 from datasets.core.store import cache_root
-from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_source
 from datasets.sources.download import RemoteFile, fetch_file, require_space, unpack
 from datasets.strain.formats import find_dataset
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 log = logging.getLogger(__name__)
 
@@ -47,27 +45,12 @@ WORDNET = {
 }
 
 
-def read_esc50(folder: Path) -> pd.DataFrame:
-    """Read ``meta/esc50.csv``: five folds; a group is the recording that a clip was cut from."""
-    names = {"filename": "path", "category": "label", "src_file": "group", "fold": "fold"}
-    root, rows = _list(folder, "meta/esc50.csv", names)
-    rows["path"] = [str(root / "audio" / name) for name in rows["path"]]
-    return rows
+def _read_table(pattern: str) -> Callable[[Path], Rows]:
+    """A reader of a publisher's table, which is one of those in `datasets.sources.programs`, or of ours."""
+    return lambda folder: read_source(str(_only(folder, pattern)), ReadOptions())
 
 
-def read_urbansound8k(folder: Path) -> pd.DataFrame:
-    """Read ``metadata/UrbanSound8K.csv``: ten folds; a group is the recording (``fsID``).
-
-    The columns ``start`` and ``end`` are times in the original recording, not in the file, and are not used.
-    """
-    names = {"slice_file_name": "path", "class": "label", "fsID": "group", "fold": "fold"}
-    root, rows = _list(folder, "metadata/UrbanSound8K.csv", names)
-    places = zip(rows["fold"], rows["path"], strict=True)
-    rows["path"] = [str(root / "audio" / f"fold{fold}" / name) for fold, name in places]
-    return rows
-
-
-def read_pets(folder: Path) -> pd.DataFrame:
+def read_pets(folder: Path) -> Rows:
     """Read ``annotations/trainval.txt`` and ``test.txt``; the first word of a line is the picture."""
     import pandas as pd
 
@@ -85,32 +68,13 @@ def read_pets(folder: Path) -> pd.DataFrame:
                 breed = words[0].rpartition("_")[0].replace("_", " ")
                 path = str(folder / "images" / f"{words[0]}.jpg")
                 rows.append({"path": path, "label": breed, "split": split})
-    return pd.DataFrame(rows)
+    return Rows(pd.DataFrame(rows), [])
 
 
-def read_imagenette(folder: Path) -> pd.DataFrame:
+def read_imagenette(folder: Path) -> Rows:
     """Read the folders ``train`` and ``val``, each with ten folders named by WordNet numbers."""
-    import pandas as pd
-
-    root = _only(folder, "*/train").parent
-    rows = [
-        {"path": str(path), "label": WORDNET.get(label.name, label.name), "split": split}
-        for name, split in (("train", "train"), ("val", "valid"))
-        for label in sorted((root / name).iterdir())
-        for path in sorted(label.glob("*.JPEG"))
-        if not path.name.startswith("._")
-    ]
-    return pd.DataFrame(rows)
-
-
-def read_gravityspy(folder: Path) -> pd.DataFrame:
-    """Read ``items.csv``, which `render_gravityspy` wrote."""
-    import pandas as pd
-
-    rows = _csv(folder / "items.csv", "path", "label", "split", "gps")
-    rows["path"] = [str(folder / name) for name in rows["path"]]
-    rows["gps"] = pd.to_numeric(rows["gps"], errors="coerce")
-    return rows
+    rows = read_source(str(_only(folder, "*/train").parent), ReadOptions(learned=False))
+    return rows._replace(frame=rows.frame.replace({"label": WORDNET}))
 
 
 def render_gravityspy(files: list[Path], folder: Path) -> None:
@@ -125,7 +89,10 @@ def render_gravityspy(files: list[Path], folder: Path) -> None:
 
     table = next(file for file in files if file.suffix == ".csv")
     store = next(file for file in files if file.suffix == ".h5")
-    listed = _csv(table, "gravityspy_id", "label", "sample_type")
+    listed = read_cells(table)
+    if missing := {"gravityspy_id", "label", "sample_type"} - {*listed}:
+        has = ", ".join(map(str, listed))
+        raise BadFile(table, f"no column {', '.join(sorted(missing))}. It has {has}")
     listed = listed.drop_duplicates("gravityspy_id")
     rows = []
     with h5py.File(store, "r") as source:
@@ -180,28 +147,6 @@ def _only(folder: Path, pattern: str) -> Path:
     return matches[0]
 
 
-def _list(folder: Path, name: str, names: dict[str, str]) -> tuple[Path, pd.DataFrame]:
-    """Root folder of a set, and its list of items with the columns renamed by ``names``."""
-    file = _only(folder, f"*/{name}")
-    return file.parents[1], _csv(file, *names)[[*names]].rename(columns=names)
-
-
-def _csv(path: Path, *columns: str) -> pd.DataFrame:
-    """Read a CSV file with all cells as text; BadFile if a column is missing."""
-    import pandas as pd
-
-    try:
-        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:  # the parser's errors are ValueErrors
-        raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
-    missing = [name for name in columns if name not in rows]
-    if missing:
-        raise BadFile(
-            path, f"no column {', '.join(missing)}. It has {', '.join(map(str, rows.columns))}"
-        )
-    return rows
-
-
 def _unpack_all(files: list[Path], folder: Path) -> None:
     for file in files:
         unpack(file, folder)
@@ -216,14 +161,14 @@ class PublicSet:
     note : description, licence and citation.
     gigabytes : size of the download.
     files : files to download.
-    read : reads the item rows from the folder of the unpacked set.
+    read : reads the items from the folder of the unpacked set.
     unpack : unpacks the downloaded files into that folder.
     """
 
     note: str
     gigabytes: float
     files: tuple[RemoteFile, ...]
-    read: Callable[[Path], pd.DataFrame]
+    read: Callable[[Path], Rows]
     unpack: Callable[[list[Path], Path], None] = _unpack_all
 
 
@@ -259,7 +204,7 @@ def _gravityspy(
         files=tuple(
             _file(f"{base}/{name}", size=size) for name, size in zip(names, sizes, strict=True)
         ),
-        read=read_gravityspy,
+        read=_read_table("items.csv"),
         unpack=render_gravityspy,
     )
 
@@ -283,7 +228,7 @@ SETS: dict[str, PublicSet] = {
                 name="ESC-50.zip",
             ),
         ),
-        read=read_esc50,
+        read=_read_table("*/meta/esc50.csv"),
     ),
     "urbansound8k": PublicSet(
         note="8732 clips of ten urban sounds in ten official folds (--fold 1 to 10); "
@@ -295,7 +240,7 @@ SETS: dict[str, PublicSet] = {
                 "9aa69802bbf37fb986f71ec1483a196e",
             ),
         ),
-        read=read_urbansound8k,
+        read=_read_table("*/metadata/UrbanSound8K.csv"),
     ),
     "pets": PublicSet(
         note="7349 photos of 37 breeds of cats and dogs, the official trainval and test lists; "
@@ -354,7 +299,7 @@ def _remove(files: list[Path]) -> None:
 
 def _read(path: Path, options: ReadOptions) -> Rows:
     public = SETS[str(path)]
-    return Rows(public.read(fetch(str(path))), [], public.note)
+    return public.read(fetch(str(path)))._replace(note=public.note)
 
 
 SOURCES.add(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from datasets.core.errors import BadFile
 from datasets.sources import tracks
-from datasets.sources.base import SOURCES, ReadOptions
-from datasets.sources.tracks import ParsedSelection, Selection, TrackSource, seconds
+from datasets.sources.base import ReadOptions
+from datasets.sources.tracks import ParsedSelection, Selection, seconds
 
 #: The columns; the last three are in tables of several recordings.
 BEGIN, END = "Begin Time (s)", "End Time (s)"
@@ -35,7 +35,8 @@ def _parse(path: Path, options: ReadOptions) -> list[ParsedSelection]:
     (_, header), *lines = tracks.read_lines(path)
     names, label_column = [*map(_canonical, header)], options.label_column
     if label_column and label_column not in names:
-        label_column = _canonical(label_column)
+        alike = (name for name in names if name.casefold() == label_column.casefold())
+        label_column = next(alike, label_column)
     label_columns = (
         [label_column] if label_column else [name for name in LABELS if name in names][:1]
     )
@@ -66,16 +67,11 @@ def _parse(path: Path, options: ReadOptions) -> list[ParsedSelection]:
     return selections
 
 
-SOURCES.add(
-    TrackSource(
-        name="raven",
-        order=40,
-        # A folder of tables of any of the formats is read by the first of them.
-        claims=lambda path, options: tracks.begins(path, _starts) or tracks.are_in(path),
-        read=tracks.read,
-        endings=(".txt",),
-        reads=f"a Raven selection table (tab-separated, with the columns {BEGIN} and {END})",
-        starts=_starts,
-        parse=_parse,
-    )
+tracks.add_format(
+    "raven",
+    40,
+    ".txt",
+    f"a Raven selection table (tab-separated, with the columns {BEGIN} and {END})",
+    _parse,
+    starts=_starts,
 )

@@ -10,7 +10,7 @@ import pandas as pd
 from datasets.core.errors import Rejected, quoted
 from datasets.core.part import PART_COLUMNS, Box
 from datasets.images.boxes import box_in_picture
-from datasets.items.labels import label_error
+from datasets.items.labels import JOIN, label_error
 
 
 def box_of_pixels(pixels: Sequence[Any], size: tuple[Any, Any]) -> Box:
@@ -37,20 +37,25 @@ def usable_label(label: str) -> str:
 
 
 def one_label_each(
-    rows: pd.DataFrame | Sequence[dict[str, Any]],
+    rows: pd.DataFrame | Sequence[dict[str, Any]], *, joined: bool = False
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Rows of items without repeated ones, and the files and boxes that have several labels, of which none counts.
 
-    A span of a recording keeps a row for each of its labels, as in other tables of spans.
+    A span of a recording keeps a row for each of its labels, because two calls may sound at once.
+
+    ``joined`` : each item has all its labels, joined.
     """
     frame = pd.DataFrame(rows)
     part = ["path", *(name for name in PART_COLUMNS if name in frame)]
     frame = frame.drop_duplicates([*part, "label"])
+    if joined:
+        labels = frame.groupby(part, dropna=False)["label"].transform(JOIN.join)
+        return frame.assign(label=labels).drop_duplicates(part), []
     several = frame.duplicated(part, keep=False)
     if "start" in frame:
         several &= frame["start"].isna()
     rejected = []
     for (path, *_), same in frame.loc[several].groupby(part, dropna=False):
-        labels = " and ".join(sorted(same["label"]))
-        rejected.append(Rejected(str(path), f"several labels, {labels}, but one is needed"))
+        names = " and ".join(sorted(same["label"]))
+        rejected.append(Rejected(str(path), f"several labels, {names}, but one is needed"))
     return frame.loc[~several], rejected

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.scanning import walk
 from datasets.sources import tracks
-from datasets.sources.base import SOURCES, ReadOptions
-from datasets.sources.tracks import ParsedSelection, TrackSource
+from datasets.sources.base import ReadOptions
+from datasets.sources.tracks import ParsedSelection
 
 ENDINGS = (".textgrid", ".eaf")
 #: Tiers that a message names.
@@ -69,15 +69,8 @@ def add_format(
     name: str, order: int, ending: str, reads: str, read_tiers: Callable[[Path], list[Tier]]
 ) -> None:
     """Register a format whose files, with this ending, have the tiers that ``read_tiers`` reads."""
-    SOURCES.add(
-        TrackSource(
-            name=name,
-            order=order,
-            claims=lambda path, options: path.suffix.lower() == ending and path.is_file(),
-            read=tracks.read,
-            endings=(ending,),
-            reads=reads,
-            check=_check,
-            parse=lambda path, options: chosen_spans(path, read_tiers(path), options),
-        )
-    )
+
+    def parse(path: Path, options: ReadOptions) -> list[ParsedSelection]:
+        return chosen_spans(path, read_tiers(path), options)
+
+    tracks.add_format(name, order, ending, reads, parse, check=_check)

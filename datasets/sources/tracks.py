@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
@@ -142,13 +142,6 @@ def _span_problem(span: Selection, begin: str, end: str) -> str:
 Row = dict[str, object]
 
 
-def begins(path: Path, starts: Callable[[Path], bool]) -> bool:
-    """Whether a path is a text that begins as ``starts`` says, and no table with the columns path and label."""
-    # A spreadsheet saves a table as "Unicode text" under this ending, too.
-    is_text = path.suffix.lower() == ".txt" and path.is_file()
-    return is_text and not {"path", "label"} <= {*column_names(path)} and starts(path)
-
-
 def are_in(folder: Path) -> bool:
     """Whether a folder has such files anywhere, by their endings, or by their beginnings at its top level."""
     if not folder.is_dir():
@@ -163,21 +156,20 @@ def are_in(folder: Path) -> bool:
 def read(path: Path, options: ReadOptions) -> Rows:
     """Read the spans of a file, or of all such files in a folder and below, with their recordings.
 
-    The recordings of a single table lie in its folder. Recordings without a table, and tables without a
+    The recordings of a single table lie in its folder or below. Recordings without a table, and tables without a
     recording, are rejected. Spans of several labels have a row for each.
 
     Raises
     ------
     SecondhandError : there is no labelled span of a recording.
     """
+    files, rejected = files_below(path if path.is_dir() else path.parent)
+    tables = [path]
     if path.is_dir():
-        files, rejected = files_below(path)
         of_tracks = (as_path(file) for file in files if file.lower().endswith(_endings()))
         tables = [file for file in of_tracks if file.is_file()]  # and no pipe
     else:
-        beside = filter(is_user_file, sorted(path.parent.iterdir()))
-        files = [str(file) for file in beside if file.is_file()]
-        tables, rejected = [path], []
+        rejected = []
     sounds = [file for file in files if (kind := find_kind(file)) and kind.recordings]
     recordings, rows, unlabelled = FilesByName(sounds), list[Row](), dict[str, str]()
     for table in tables:
@@ -243,3 +235,31 @@ def _place_spans(
         rejected.append(Rejected(str(table), "no recording with its name, and no label in it"))
     why = f"its table is of {rows[0]['path']}" if rows else "its table has no label"
     return rows, rejected, dict.fromkeys(table_recordings, why)
+
+
+def add_format(
+    name: str,
+    order: int,
+    ending: str,
+    reads: str,
+    parse: Callable[[Path, ReadOptions], list[ParsedSelection]],
+    *,
+    starts: Callable[[Path], bool] = lambda path: True,
+    check: Callable[[Sequence[Path], ReadOptions], None] = lambda paths, options: None,
+) -> None:
+    """Register a format of files with this ending; the others are fields of `TrackSource`."""
+
+    def claims(path: Path, options: ReadOptions) -> bool:
+        if path.is_dir():  # files of any of the formats are read by the first
+            return next(_formats()).name == name and are_in(path)
+        if path.suffix.lower() != ending or not path.is_file():
+            return False
+        # A spreadsheet saves a table as "Unicode text" under the ending .txt, too.
+        return not {"path", "label"} <= {*column_names(path)} and starts(path)
+
+    SOURCES.add(
+        TrackSource(
+            name=name, order=order, claims=claims, read=read, endings=(ending,), reads=reads,
+            check=check, starts=starts, parse=parse,
+        )
+    )  # fmt: skip

@@ -53,8 +53,12 @@ def read_annotations(path: Path, options: ReadOptions) -> Rows:
                 rejected.append(Rejected(str(file), error.reason))
                 continue
             names[file] = PureWindowsPath((root.findtext("filename") or "").strip()).name
-            objects[file], bad = _objects(file, root, options)
-            rejected += bad
+            objects[file] = []
+            for one in root.iterfind("object"):
+                try:
+                    objects[file].append(_row(root, one, options))
+                except ValueError as error:
+                    rejected.append(Rejected(f"{file}, line {line_of(one)}", str(error)))
     pictures, bad = _pictures(names, FilesByName(photos))
     rejected += bad
     rows = [
@@ -110,19 +114,6 @@ def _pictures(
         why = f"{picture} is the picture of several files"
         rejected += [Rejected(str(file), why) for file in of_it if file not in one]
     return pictures, rejected
-
-
-def _objects(
-    file: Path, root: Element, options: ReadOptions
-) -> tuple[list[dict[str, Any]], list[Rejected]]:
-    """Label and box of each object, and the objects that cannot be used."""
-    rows, rejected = [], []
-    for one in root.iterfind("object"):
-        try:
-            rows.append(_row(root, one, options))
-        except ValueError as error:
-            rejected.append(Rejected(f"{file}, line {line_of(one)}", str(error)))
-    return rows, rejected
 
 
 def _row(root: Element, one: Element, options: ReadOptions) -> dict[str, Any]:

@@ -45,9 +45,7 @@ def read_shards(path: Path, options: ReadOptions) -> Rows:
         rows = read_rows(shard, options, cells=cells, resolve=False)
         return rows._replace(rejected=bad + rows.rejected)
 
-    shards = [*_shards(path)]
-    rows = read(path) if shards == [path] else read_each(path, shards, read)
-    return with_names(path, rows, options)
+    return with_names(path, read_each(path, dict.fromkeys(_shards(path), ""), read), options)
 
 
 def _cells(shard: Path) -> tuple[pd.DataFrame, list[Rejected]]:

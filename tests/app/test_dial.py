@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.corrected import correction_part
-from app.dial import PointsDial, ThresholdDial, make_dial
+from app.dial import Dial
 from app.feedback import Feedback
 from app.rules import PageRule, rule_at
 from app.serving import Served, Site
@@ -44,8 +44,8 @@ def site(tmp_path_factory: pytest.TempPathFactory):
 @pytest.mark.parametrize("name", ["points", "tree"])
 def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
     site, files, truths = site
-    dial = make_dial(site.models[name].predictor)
-    assert isinstance(dial, PointsDial)
+    dial = Dial(site.models[name].predictor)
+    assert dial.table is not None
     predictor = site.models[name].predictor
     paths, *outputs = predictor.outputs(map(str, files))
     sources = [Part(path) for path in paths]
@@ -73,7 +73,7 @@ def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
 
 def test_the_dial_rests_at_the_models_rule(site) -> None:
     site, *_ = site
-    dial = make_dial(site.models["points"].predictor)
+    dial = Dial(site.models["points"].predictor)
     rule = PageRule(site.models["points"].predictor.rule, ("blue", "green", "red"))
     assert dial.rule(None).as_json() == rule.as_json()
     assert dial.rule(dial.start).as_json() == rule.as_json()
@@ -88,7 +88,7 @@ def test_a_correction_keeps_the_prediction_of_the_step_that_was_shown(site, tmp_
     site, files, _ = site
     site = Site(site.models, site.uploads, feedback=Feedback(tmp_path / "kept"))
     predictor = site.models["points"].predictor
-    dial = make_dial(predictor)
+    dial = Dial(predictor)
     loosest = dial.rule(dial.high)
     answers = predictor.predict(map(str, files))
     gained = next(a for a in answers if a.label == UNKNOWN != loosest.judge(a).label)
@@ -104,7 +104,7 @@ def test_a_correction_keeps_the_prediction_of_the_step_that_was_shown(site, tmp_
 def test_without_operating_points_the_dial_is_the_threshold(site) -> None:
     site, *_ = site
     predictor = site.models["plain"].predictor
-    dial = make_dial(predictor)
-    assert isinstance(dial, ThresholdDial)
+    dial = Dial(predictor)
+    assert dial.table is None
     assert dial.start == predictor.rule.threshold.value
     assert dial.rule(0.5).as_json() == rule_at(predictor, 0.5).as_json()

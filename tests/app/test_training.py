@@ -90,7 +90,7 @@ def test_the_files_of_a_run_tell_how_far_it_is(tmp_path):
     (run / "history.csv").write_text("\n".join([head, *rows, ""]))
     told = {"stage": "Epoch", "done": 2, "total": 9, "unit": "batches", "epoch": 3, "epochs": 5}
     (run / "status.json").write_text(json.dumps({**told, "seconds_left": 41.2}))
-    training._state.write_text(json.dumps({"folder": str(run), "words": ["--data", "photos"]}))
+    training._state.write_text(json.dumps({"words": ["--data", "photos", "--out", str(run)]}))
     with open(training._lock, "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as the training process holds it
         status = training.status()

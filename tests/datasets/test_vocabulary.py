@@ -73,7 +73,6 @@ FEATURES = {
             "datasets/sources/camtrap.py": "a column of the format",
             "datasets/sources/coco.py": "a column of the format",
             "datasets/sources/programs.py": "a column of the formats",
-            "datasets/sources/wildlife_insights.py": "a column of the format",
             "learners/calls/megadetector.py": "the JSON names the events",
             "learners/calls/pictures.py": "events by time",
             "learners/cli/commands.py": "its flag",

@@ -25,7 +25,13 @@ def table(
     """Write a table of the hub: the column of files, labels as numbers, and their names in the metadata."""
     files = [{"bytes": b, "path": p} for b, p in zip(contents, paths, strict=True)]
     kind = {"image": "Image", "audio": "Audio"}[column]
-    features = {column: {"_type": kind}, "label": {"names": NAMES, "_type": "ClassLabel"}}
+    label = {"names": NAMES, "_type": "ClassLabel"}
+    features = {
+        column: {"_type": kind},
+        "label": label,
+        "tags": {"feature": label},
+        "kinds": [label],
+    }
     labels = [n % 2 for n in range(len(files))]
     struct = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     of = pa.table({column: pa.array(files, struct), "label": labels} | columns)
@@ -84,6 +90,15 @@ def test_another_column_of_labels_and_of_files(tmp_path: Path) -> None:
     assert "parquet://mask/3.png" in load_table(path, path_column="mask").frame["path"].tolist()[3]
     with pytest.raises(SecondhandError, match=r"t\.parquet: no column 'bird' of files"):
         load_table(path, path_column="bird")
+
+
+@pytest.mark.parametrize("column", ["tags", "kinds"])
+def test_lists_of_numbers_are_several_names(tmp_path: Path, column: str) -> None:
+    contents = [picture(tmp_path / "x.png").read_bytes() for _ in range(4)]
+    lists = {column: [[0], [0, 1], [1], []]}
+    path = table(tmp_path / "t.parquet", "image", contents, ["x.png"] * 4, **lists)
+    read = load_table(path, label_column=column, labels="multi")
+    assert read.frame["label"].tolist() == ["deer", "deer|fox", "fox", ""]
 
 
 def test_a_large_group_of_rows_is_read_in_batches(
