@@ -7,6 +7,7 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -152,17 +153,16 @@ def refuse(status: int, message: str, headers: Mapping[str, str] | None = None) 
 
 def wrong_host(headers: Headers, names: set[str]) -> str:
     """Message if the header ``Host`` is not a name of the page; "" otherwise."""
-    header = headers.get("host", "")
-    try:
+    header, host = headers.get("host", ""), ""
+    with suppress(ValueError):
         host = (urlsplit(f"//{header}").hostname or "").rstrip(".")  # in small letters
-    except ValueError:
-        host = ""
-    try:
         ipaddress.ip_address(host)
-    except ValueError:
-        if host not in names:
-            return f"Host {header[:100]!r}: not a name of this page. Its owner can add one: --allow-host NAME"
-    return ""
+        return ""
+    if host in names:
+        return ""
+    return (
+        f"Host {header[:100]!r}: not a name of this page. Its owner can add one: --allow-host NAME"
+    )
 
 
 def cross_site(headers: Headers, method: str) -> str:

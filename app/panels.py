@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from datasets.spectrograms.settings import colour_table
 from datasets.strain.settings import QScanSettings
 from learners.inference.gradcam import heatmap, overlay
 from learners.report import plots
-from learners.report.galleries import Pictures, time_span
+from learners.report.galleries import Pictures, name_of
 from learners.templates import data_uri, render
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def resembling(predictor: Predictor, part: Part) -> list[dict[str, Any]]:
     pictures = Pictures(predictor)
     return [
         {
-            "name": Path(similar.part.path).name + time_span(similar.part),
+            "name": name_of(similar.part),
             "label": similar.label,
             "picture": pictures.thumbnail(similar.part, 120),
         }

@@ -154,14 +154,10 @@ class Lessons(NamedTuple):
 
 def lessons(site: Site, labelling: Labelling | None) -> Lessons:
     """The corrections and labels to train with; none if they are of several models, or of one without a folder."""
-    sources = []
-    if site.feedback is not None:
-        table = site.feedback.table
-        sources.append(("correction", table.file, table.counts()))
+    sources = [] if site.feedback is None else [("correction", site.feedback.table, "")]
     if labelling is not None:
-        table = labelling.table
-        sources.append(("label", table.file, table.counts(labelling.model_name)))
-    found = [source for source in sources if source[2]]
+        sources.append(("label", labelling.table, labelling.model_name))
+    found = [(what, t.file, counts) for what, t, of in sources if (counts := t.counts(of))]
     names = {name for _, _, counts in found for name in counts}
     served = site.models.get(next(iter(names), ""))
     if len(names) != 1 or served is None or served.folder is None:

@@ -243,10 +243,9 @@ def _text(file: Path) -> str:
 
 def _read(cls: type[T], file: Path) -> T | None:
     """The object in a JSON file; None if there is none."""
-    try:
+    with suppress(BadFile, OSError):
         return read_file(cls, file)
-    except (BadFile, OSError):
-        return None
+    return None
 
 
 def _error(output: str) -> str:
