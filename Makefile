@@ -21,15 +21,18 @@ $(TRAIN): pyproject.toml constraints.txt | $(BIN)/uv
 	@$(INSTALL) -e '.[train,app]'
 	@touch $@
 
-# What the tests need besides. They start hundreds of processes: where Python may not cache bytecode, each would
-# compile what it imports again.
 $(READY): $(TRAIN)
-	@$(INSTALL) $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode) -e '.[all,dev]'
+	@$(INSTALL) -e '.[all,dev]'
 	@touch $@
 
 demo: $(TRAIN)
 	$(BIN)/python -m learners.finetune --data demo:glitches --size 96 --epochs 8 \
 	  --calibration 0.2 --out runs/glitches --overwrite
+
+# The tests start hundreds of processes, each of which would compile what it imports again where Python may not
+# cache bytecode: it lies in the environment.
+test test-fast: export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
+test test-fast: export PYTHONDONTWRITEBYTECODE :=
 
 # A process more than there are cores, for a fifth of a test is waiting (of two more nothing is gained);
 # whichever is through takes half of what another has left. The tests of a file, which share its models

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from learners.acceleration import let_waiting_threads_sleep
 from learners.machine import disable_telemetry
 from tests.buckets import Bucket, serve
+from tests.pictures import SKETCH, sketch
 
 let_waiting_threads_sleep()  # before torch and NumPy are loaded
 disable_telemetry()
@@ -32,11 +32,8 @@ gc.disable()
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    atexit.register(gc.unfreeze)  # or nanobind reports what is left as leaks
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.ItemRow]) -> None:
@@ -63,24 +60,6 @@ def pytest_collection_modifyitems(items: list[pytest.ItemRow]) -> None:
 
 
 @pytest.fixture(scope="module")
-def sketched() -> Iterator[None]:
-    """Fill in a report's diagrams without drawing them: this saves a third of a small run."""
-    from matplotlib.figure import Figure
-
-    original = Figure.savefig
-
-    def savefig(self: Figure, file: Any, **options: Any) -> None:
-        if isinstance(file, StringIO):
-            file.write('<svg viewBox="0 0 1 1"></svg>')
-        else:
-            original(self, file, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", savefig)
-        yield
-
-
-@pytest.fixture(scope="module")
 def unreported() -> Iterator[None]:
     """Leave out a run's report stage: this saves 40 % of a small run."""
     from learners.runs import stages
@@ -90,24 +69,44 @@ def unreported() -> Iterator[None]:
         yield
 
 
-#: Folders whose tests mostly train.
-IN_ONE = [Path(__file__).parent / name for name in ("learners", "benchmarks")]
+#: Tests that train, or read items, without minding how files are opened and diagrams drawn.
+LIGHT = [
+    Path(__file__).parent / name
+    for name in (
+        "benchmarks",
+        "datasets/items",
+        "datasets/sources",
+        "learners",
+        "test_documented_commands.py",
+    )
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _unforked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Open files in this process: forking one with all libraries takes half of a small run.
+def _light(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Open files in this process, and fill in diagrams without drawing them.
 
-    Modules that need worker processes are marked ``forks``.
+    Forking a process with all libraries takes half of a small run, and drawing a third. Modules that
+    need worker processes are marked ``forks``; tests that need diagrams take `drawn`.
     """
     from datasets.core import processes
 
     with pytest.MonkeyPatch.context() as patch:
-        applies = any(request.path.is_relative_to(folder) for folder in IN_ONE)
-        if applies and not request.node.get_closest_marker("forks"):
-            patch.setattr(processes, "FORKS", False)
-            patch.setenv("PYTHON_CPU_COUNT", "1")
+        if any(request.path.is_relative_to(place) for place in LIGHT):
+            if not request.node.get_closest_marker("forks"):
+                patch.setattr(processes, "FORKS", False)
+                patch.setenv("PYTHON_CPU_COUNT", "1")
+            patch.setenv(SKETCH, "1")  # for programs of tests.forks
+            sketch(patch)
         yield
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw diagrams after all."""
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, "savefig", Figure.savefig.__wrapped__)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -97,6 +97,8 @@ def docstrings(path: Path) -> Iterator[Block]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             text = ast.get_docstring(node, clean=False) or ""
             for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+                if not paragraph.lstrip(" $").startswith(PROGRAMS):
+                    continue
                 place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
                 block = Block(place, inspect.cleandoc("\n" + paragraph))
                 if block.kind == "shell":

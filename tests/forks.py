@@ -23,6 +23,10 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
+import pytest
+
+from tests.pictures import SKETCH, sketch
+
 ROOT = Path(__file__).parents[1]
 #: Imported once by the server; each program imports its own module, such as `learners.finetune`.
 READY = ["tests.preloaded", "tests.fuzzing"]
@@ -125,6 +129,8 @@ def _run(
     os.chdir(folder)
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(output_folder / name, os.O_WRONLY | os.O_APPEND), number)
+    if SKETCH in environment:
+        sketch(pytest.MonkeyPatch())
     try:
         if words[0] == "-m":
             sys.argv = [*words[1:]]

@@ -70,7 +70,7 @@ def test_what_a_block_is() -> None:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Iterator[Path]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder of documented files; a run of `photos` and a page are made when needed."""
     from sklearn.datasets import load_digits
 

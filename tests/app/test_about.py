@@ -15,9 +15,14 @@ from tests.app.test_views import EVIL, Seen
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("run")).parent
+
+
 @pytest.fixture
-def served(tmp_path):
-    model = write_run(tmp_path)
+def served(run, tmp_path):
+    model = shutil.copytree(run, tmp_path, dirs_exist_ok=True) / "model"
     served = Served("run", Predictor(model), model)
     yield served
     served.close()

@@ -83,7 +83,7 @@ def test_an_interrupted_job_leaves_nothing_in_the_bucket_and_goes_on(
 
 
 def test_no_secret_is_written_anywhere(
-    bucket: Bucket, model: str, folder: Path, tmp_path: Path, monkeypatch, capfd, sketched
+    bucket: Bucket, model: str, folder: Path, tmp_path: Path, monkeypatch, capfd
 ) -> None:
     """A key in the environment, a password in an address and a signed query: not in any file, nor in a message."""
     root = bucket.fill(folder, "secret")

@@ -30,7 +30,7 @@ from tests.pictures import write_pictures
 
 #: Settings under which two processes compute what one does, up to rounding: no BatchNorm, whose
 #: statistics are per process on CPUs, and no dropout.
-QUICK = ["--backbone", "test_vit", "--weights", "none", "--size", "160", "--dropout", "0", "--bs", "8",
+QUICK = ["--backbone", "test_vit", "--weights", "none", "--size", "64", "--dropout", "0", "--bs", "8",
          "--workers", "0", "--precision", "fp32"]  # fmt: skip
 
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1",
@@ -182,7 +182,7 @@ def test_two_processes_reach_the_figures_of_one(pictures, tmp_path, train):
     more = ["--lr", "auto", *["--seeds", "2"] * long]
     count = 2 if long else 1
     torch.manual_seed(0)
-    body = timm.create_model("test_vit", num_classes=5)
+    body = timm.create_model("test_vit", num_classes=5, img_size=64)
     save_file(body.state_dict(), tmp_path / "body.safetensors")
     words = ["--data", str(pictures), *QUICK, "--weights", str(tmp_path / "body.safetensors"),
              "--epochs", str(count), "--ema", "--accumulate", "16", *more]  # fmt: skip

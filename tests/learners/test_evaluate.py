@@ -39,7 +39,7 @@ from tests.datasets.files import sound
 from tests.learners.calls import count_answering
 from tests.pictures import write_pictures
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
+pytestmark = pytest.mark.slow
 
 CLASSES = ["blue", "green", "red"]
 

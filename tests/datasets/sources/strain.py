@@ -13,17 +13,22 @@ BURST = 20.0  # seconds after the start of each file
 CSV = "event_time,ifo,snr,gravityspy_id,ml_label,ml_confidence\n"
 
 
-def frame(folder: Path, detector: str = "H1", start: int = START, gap: slice | None = None) -> Path:
+def frame(
+    folder: Path,
+    detector: str = "H1",
+    start: int = START,
+    gap: slice | None = None,
+    seconds: int = SECONDS,
+) -> Path:
     """Write noise with a burst in GWOSC's layout, under a name of GWOSC's form."""
-    values = 1e-21 * np.random.default_rng([start, ord(detector[0])]).standard_normal(
-        SECONDS * RATE
-    )
+    rng = np.random.default_rng([start, ord(detector[0])])
+    values = 1e-21 * rng.standard_normal(seconds * RATE)
     t = np.arange(len(values)) / RATE - BURST
     values += 1e-19 * np.exp(-((t / 0.01) ** 2)) * np.sin(2 * np.pi * 200 * t)
     if gap is not None:
         values[gap] = np.nan
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{detector[0]}-{detector}_SIM-{start}-{SECONDS}.hdf5"
+    path = folder / f"{detector[0]}-{detector}_SIM-{start}-{seconds}.hdf5"
     with h5py.File(path, "w") as file:
         data = file.create_dataset("strain/Strain", data=values, chunks=(RATE,))
         data.attrs["Xspacing"], data.attrs["Xstart"] = 1 / RATE, start

@@ -78,8 +78,9 @@ def test_windows_cover_all_strain_once_and_show_what_a_trigger_there_shows(tmp_p
 def test_a_row_per_window_has_gps_times_and_the_name_of_its_frame(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frame(tmp_path / "frames")
-    frame(tmp_path / "frames", start=START + 64, gap=slice(10 * RATE, 12 * RATE))
+    gap = slice(10 * RATE, 12 * RATE)
+    frame(tmp_path / "frames", seconds=32)
+    frame(tmp_path / "frames", start=START + 32, seconds=32, gap=gap)
     (tmp_path / "frames" / "bad.hdf5").write_bytes(b"\x89HDF\r\n\x1a\nbroken")
     assert main([model, str(tmp_path / "frames"), "--windows", "--threshold", "0"]) == 3
     out, err = capsys.readouterr()
@@ -88,15 +89,15 @@ def test_a_row_per_window_has_gps_times_and_the_name_of_its_frame(
     assert [Path(row["path"]).name for row in bad] == ["bad.hdf5"]
     rows = [row for row in rows if row["start"]]
     assert {Path(row["path"]).name for row in rows} == {
-        f"H-H1_SIM-{START + n}-64.hdf5" for n in (0, 64)
+        f"H-H1_SIM-{START + n}-32.hdf5" for n in (0, 32)
     }
     assert all(float(row["end"]) - float(row["start"]) == 0.5 for row in rows)
-    middles = [t for t in np.arange(0, 128, 0.5) if usable(t)]
+    middles = [t for t in np.arange(0, 64, 0.5) if usable(t)]
     assert [float(row["at"]) - START for row in rows] == middles
-    assert f"Strain: {len(rows) / 2:.0f} of 128 s judged" in err
+    assert f"Strain: {len(rows) / 2:.0f} of 64 s judged" in err
     # The burst is at 20 s of each file; windows within a second of it say so.
     for row in rows:
-        offset = START + BURST + (64 if float(row["at"]) > START + 64 else 0) - float(row["at"])
+        offset = START + BURST + (32 if float(row["at"]) > START + 32 else 0) - float(row["at"])
         if abs(offset) < 0.98:
             assert float(row["offset"]) == pytest.approx(offset, abs=0.02)
     # The answer is that of the predictor for this moment.
@@ -114,7 +115,7 @@ def test_a_row_per_window_has_gps_times_and_the_name_of_its_frame(
 
 def usable(t: float) -> bool:
     reach = SETTINGS.reach
-    return reach <= t <= 74 - reach or 76 + reach <= t <= 128 - reach
+    return reach <= t <= 42 - reach or 44 + reach <= t <= 64 - reach
 
 
 def test_recentred_triggers_are_judged_where_the_energy_lies(

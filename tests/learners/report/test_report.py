@@ -130,7 +130,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_a_run_from_end_to_end(tmp_path, photos, history):
+def test_a_run_from_end_to_end(tmp_path, photos, history, drawn):
     classes = ["<script>alert(1)</script>", "b & 'c'", 'x$^2$ "q"']
     bundle = make_bundle(classes, size=64)
     evaluation = make_evaluation(bundle, paths=photos)
@@ -213,7 +213,7 @@ def test_the_verdict_and_the_sections_state_the_figures(tmp_path, photos):
     assert surest > 0, "else nothing is shown"
 
 
-def test_the_slider_and_the_verdict_on_each_class(tmp_path, photos):
+def test_the_slider_and_the_verdict_on_each_class(tmp_path, photos, drawn):
     classes = ["<script>alert(1)</script>", "b & 'c'", "c"]
     bundle = make_bundle(classes)
     evaluation = make_evaluation(bundle, paths=photos)
@@ -312,7 +312,7 @@ def test_a_run_is_not_green_where_so_few_files_cannot_tell(low, colour):
 
 
 @pytest.mark.parametrize(("phase", "position"), [("frozen", 1), ("unfrozen", 3), (None, None)])
-def test_the_kept_weights_are_marked_on_the_curves(history, phase, position):
+def test_the_kept_weights_are_marked_on_the_curves(history, drawn, phase, position):
     epochs = pd.read_csv(history)
     metrics = {"valid_loss": 0.6, "accuracy": 0.9}
     best = {"phase": phase, "epoch": 1 if phase == "frozen" else 2, "reached": metrics}
@@ -323,7 +323,7 @@ def test_the_kept_weights_are_marked_on_the_curves(history, phase, position):
     assert all(str(plot).count(">head<") == 1 for plot in plots.curves(epochs.iloc[:1]))
 
 
-def test_other_libraries_do_not_change_the_plots():
+def test_other_libraries_do_not_change_the_plots(drawn):
     """gwpy sets such values when it is imported."""
     confusion = np.eye(2, 3, dtype=np.int64)
     plot = plots.confusion(confusion, ["a", "b"], "counts")
@@ -332,7 +332,7 @@ def test_other_libraries_do_not_change_the_plots():
         assert plots.confusion(confusion, ["a", "b"], "counts") == plot
 
 
-def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch):
+def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch, drawn):
     """Neither in the text nor in the pictures; files are named relative to the data's root."""
     home = tmp_path / "Jane Doe"
     root, unknown = home / "my photos", home / "else/where"
@@ -391,7 +391,7 @@ def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch
     assert f"{silent % 3}/{silent}.jpg: cut short" in page.text
 
 
-def test_an_evaluation_has_its_command_and_no_curves(tmp_path, photos):
+def test_an_evaluation_has_its_command_and_no_curves(tmp_path, photos, drawn):
     bundle = make_bundle()
     evaluation = make_evaluation(bundle, calibration=0, paths=photos)
     evaluation.predictions["split"] = evaluation.predictions["split"].replace("valid", "test")

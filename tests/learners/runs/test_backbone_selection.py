@@ -28,7 +28,7 @@ from learners.runs.backbone_selection import Candidate, choose, compare, select_
 from tests.learners.backbones.saved import change, save
 from tests.pictures import write_pictures
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
+pytestmark = pytest.mark.slow
 
 QUICK = ["--size", "32", "--epochs", "0", "--workers", "0"]
 
@@ -58,9 +58,7 @@ def requested(networks: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def run_folder(
-    folder: Path, requested: str, sketched: None, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def run_folder(folder: Path, requested: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "auto"
     assert main(["--data", str(folder), "--out", str(out), "--backbone", requested, *QUICK]) == 0
     return out

@@ -44,7 +44,7 @@ def named(numbers: np.ndarray) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with embeddings and a run on them. The files that they name do not exist."""
     folder = tmp_path_factory.mktemp("world")
     values, numbers = draw(180, 0)

@@ -21,7 +21,7 @@ from learners.runs.folds import DONE, summarise
 from learners.runs.run import Run
 from tests.pictures import write_pictures
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
+pytestmark = pytest.mark.slow
 
 QUICK = ["--backbone", "test_resnet", "--weights", "none", "--size", "32", "--bs", "8", "--epochs", "1",
          "--freeze-epochs", "0", "--lr", "1e-2", "--workers", "0"]  # fmt: skip
@@ -39,7 +39,7 @@ def call(pictures: Path, out: Path, *more: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def finished(pictures: Path, sketched: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "cv"
     assert call(pictures, out, "--cv", "3") == 0
     return out

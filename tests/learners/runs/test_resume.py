@@ -292,7 +292,7 @@ def test_other_data_are_listed(tmp_path, monkeypatch, capsys):
     assert "the files count as unchanged (3)" in capsys.readouterr().err
 
 
-def test_folds_go_on_within_a_fold(pictures, sketched, tmp_path, monkeypatch, capsys):
+def test_folds_go_on_within_a_fold(pictures, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(stages, "report", report)  # folds are compared by their own reports
     words = ["--data", str(pictures), *QUICK, "--cv", "2"]
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0

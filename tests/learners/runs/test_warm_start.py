@@ -29,13 +29,13 @@ from learners.tasks.single import resolve_tree
 from tests.learners.stops import QUICK, Stop, assert_same, interrupt
 from tests.pictures import write_pictures
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sketched")]
+pytestmark = pytest.mark.slow
 #: Training settings; the model brings those of the network.
 TRAIN = ["--epochs", "2", "--bs", "8", "--lr", "1e-3", "--workers", "0", "--precision", "fp32"]
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files of three classes, a run ``old`` on two of them, and later corrections."""
     root = tmp_path_factory.mktemp("continuing")
     pictures = write_pictures(root / "pictures", per_class=14, unknown=2)

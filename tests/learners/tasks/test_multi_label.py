@@ -46,7 +46,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(table: Path, tmp_path_factory: pytest.TempPathFactory, sketched: None) -> Path:
+def run(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"
     assert main(["--data", str(table), "--labels", "multi", "--out", str(out), *WORDS]) == 0
     return out
