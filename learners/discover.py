@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets.core.errors import counted
-from datasets.core.options import option, positional
+from datasets.core.options import Limits, option, positional
 from datasets.kinds.base import KINDS
 from learners.cli import console
 from learners.cli.commands import PATHS, PoolSettings
@@ -41,6 +41,7 @@ class DiscoverSettings(PoolSettings):
     fdr: float = option(
         0.1,
         "False discovery rate: largest expected fraction of files of known classes among the files called new.",
+        limits=Limits(above=0, below=1, like=0.1),
     )
     out: Path = option(
         Path("found.csv"),

@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 #: Lines that show the separator of a table, and where its header is.
 _LOOKED_AT = 20
 _MAX_COLUMNS = 1000
-#: Suffixes of the table files that can be read.
+#: Endings of text tables, and suffixes of all tables that can be read.
+TEXTS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")
 ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".xls", ".ods")
 #: What Camtrap DP calls missing: programs write these for an empty cell.
 MISSING = ("", "NA", "NaN", "nan")
@@ -157,7 +158,7 @@ def read_cells(path: Path) -> pd.DataFrame:
     """
     suffix = path.suffix.lower()
     try:
-        if path.name.lower().endswith((".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")):
+        if path.name.lower().endswith(TEXTS):
             return read_csv(path)
         if suffix in (".parquet", ".pq"):
             # pandas reads integers with a missing value as floats: label 3 would become 3.0.

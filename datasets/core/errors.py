@@ -79,6 +79,12 @@ def one_line(text: str) -> str:
     return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 1] + "…"
 
 
+def first_line(error: BaseException, most: int = 200) -> str:
+    """The first line of what an error of a library says, at most so many characters; its class if it says nothing."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)[:most]
+
+
 def quoted(value: object) -> str:
     """`repr` of a value for a message; the middle of a long one is omitted."""
     quoted = repr(value)

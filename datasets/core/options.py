@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, field, fields
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +37,7 @@ class Limits(NamedTuple):
     like: float | None = None
 
     def holds(self, value: float | str) -> bool:
-        """Whether a value is in the range; False for NaN."""
+        """Whether a value is in the range; False for NaN and infinity."""
         if isinstance(value, str):
             return value == self.word
         return (
@@ -44,7 +45,7 @@ class Limits(NamedTuple):
             and (self.above is None or value > self.above)
             and (self.high is None or value <= self.high)
             and (self.below is None or value < self.below)
-            and value == value
+            and isfinite(value)
         )
 
     def __str__(self) -> str:

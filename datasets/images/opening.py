@@ -24,7 +24,7 @@ from PIL import Image, UnidentifiedImageError
 
 from datasets.core.address import local
 from datasets.core.checked import check_fields, one_of
-from datasets.core.errors import ALLOW_TRUNCATED, BadFile
+from datasets.core.errors import ALLOW_TRUNCATED, BadFile, first_line
 from datasets.core.upstream import rle4_decoded
 from datasets.images.standalone import fit, rgb, short_side
 
@@ -209,8 +209,7 @@ def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:
         # Pillow checks its own limit while it reads the header, before `_check_size` can.
         count = re.search(r"\d+", str(error))
         return _too_large(f"{int(count[0]):,} pixels" if count else "its size")
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return f"damaged or truncated picture ({first[:120]})"
+    return f"damaged or truncated picture ({first_line(error, 120)})"
 
 
 def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:

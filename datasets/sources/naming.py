@@ -127,18 +127,14 @@ def headerless(first: Sequence[str]) -> list[str]:
     names = {file: "path"}
     names |= {n: "split" for n, cell in enumerate(first) if cell.lower() in SPLIT_NAMES}
     numbers = [n for n, cell in enumerate(first) if _NUMBER.fullmatch(cell.strip())]
+    columns = ["label", "group"] if kind.recordings else ["label"]
+    free = [n for n in range(len(first)) if n not in names]
+    free.sort(key=lambda n: (n in numbers, n < file))  # a name behind the file comes first
     if kind.recordings and len(numbers) == 2 and numbers[1] == numbers[0] + 1 < len(first) - 1:
-        names |= dict(
-            zip(range(numbers[0], numbers[0] + 3), ("start", "end", "label"), strict=True)
-        )
-    elif len(numbers) > 1:  # they may be those of a box
+        columns, free = ["start", "end", "label"], [*numbers, numbers[1] + 1]
+    elif len(numbers) > 1 or len(free) > len(columns):  # a box, or several labels
         return []
-    else:
-        free = [n for n in range(len(first)) if n not in names]
-        free.sort(key=lambda n: (n in numbers, n < file))  # a name behind the file comes first
-        names |= dict(
-            zip(free, ("label", "group") if kind.recordings else ("label",), strict=False)
-        )
+    names |= dict(zip(free, columns, strict=False))
     if "label" not in names.values():
         return []
     return [names.get(n, f"column {n + 1}") for n in range(len(first))]
@@ -161,7 +157,7 @@ def one_hot_columns(cells: pd.DataFrame) -> list[str]:
     ]  # fmt: skip
 
 
-def one_label_each(path: Path, cells: pd.DataFrame) -> pd.Series | None:
+def one_hot_labels(path: Path, cells: pd.DataFrame) -> pd.Series | None:
     """The label of each row of a table with one column per class, if each row has exactly one; otherwise None.
 
     Two columns among others are no classes: they may as well be an answer and its opposite.

@@ -12,7 +12,7 @@ from pathlib import Path, PureWindowsPath
 import pandas as pd
 
 from datasets.core.address import as_path
-from datasets.core.cells import column_names, read_cells, with_points
+from datasets.core.cells import TEXTS, column_names, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, counted, quoted
 from datasets.core.scanning import files_below, shown_by
 from datasets.items.columns import CONFIDENCE
@@ -271,7 +271,7 @@ def _claims(path: Path, options: ReadOptions) -> bool:
     if path.is_dir():
         return bool(shown_by(path, BIRDNET))
     name = path.name.lower()
-    if not path.is_file() or not name.endswith((".csv", ".tsv", ".txt", ".csv.gz", ".xlsx")):
+    if not path.is_file() or not name.endswith((*TEXTS, ".xlsx")):
         return False
     columns = [*read_cells(path).columns] if name.endswith(".xlsx") else column_names(path)
     return _program(columns) is not None

@@ -13,7 +13,15 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
-from datasets.core.cells import ENDINGS, column_names, file_named, read_cells, read_csv, with_points
+from datasets.core.cells import (
+    ENDINGS,
+    TEXTS,
+    column_names,
+    file_named,
+    read_cells,
+    read_csv,
+    with_points,
+)
 from datasets.core.errors import Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.part import PART_COLUMNS
 from datasets.core.recorded import SEQUENCES
@@ -39,7 +47,7 @@ from datasets.sources.naming import (
     is_there,
     label_column,
     one_hot_columns,
-    one_label_each,
+    one_hot_labels,
     path_column,
     placed,
     plain,
@@ -47,6 +55,10 @@ from datasets.sources.naming import (
 )
 
 log = logging.getLogger(__name__)
+
+#: A list of texts in quotes, and of numbers, with commas or spaces between them.
+_WORD = re.compile(r"""'([^']*)'|"([^"]*)"|(\d+)""")
+_LIST = re.compile(rf"\[((?:{_WORD.pattern})[\s,]*)*\]")
 
 
 def read_rows(
@@ -74,7 +86,7 @@ def read_rows(
         frame["label"] = options.label
     elif "label" not in frame and not options.label_column:
         known = [*filter(None, column_of.values())]
-        if (labels := one_label_each(path, cells.drop(columns=known))) is not None:
+        if (labels := one_hot_labels(path, cells.drop(columns=known))) is not None:
             frame["label"] = labels
     if not {"path", "label"} <= {*frame}:
         raise _no_column(path, cells, column_of, options, below)
@@ -102,8 +114,7 @@ def read_rows(
 
 def _cells(path: Path) -> pd.DataFrame:
     """The table; names are given to the columns of one without a header."""
-    is_text = path.name.lower().endswith((".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz"))
-    names = headerless(column_names(path)) if is_text else []
+    names = headerless(column_names(path)) if path.name.lower().endswith(TEXTS) else []
     if not names:
         return read_cells(path)
     log.info("%s: it has no header. Its columns are read as %s", path, ", ".join(names))
@@ -122,11 +133,6 @@ def _of_lists(labels: pd.Series) -> pd.Series:
         with suppress(ValueError):
             words[text] = [*map(str, json.loads(text))]
     return labels.replace(to_replace={text: JOIN.join(names) for text, names in words.items()})
-
-
-#: A list of texts in quotes, and of numbers, with commas or spaces between them.
-_WORD = re.compile(r"""'([^']*)'|"([^"]*)"|(\d+)""")
-_LIST = re.compile(rf"\[((?:{_WORD.pattern})[\s,]*)*\]")
 
 
 def _with_files(

@@ -23,13 +23,14 @@ from datasets.core.cells import ENDINGS, csv_text, read_cells, with_points
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.files import file_beside
 from datasets.core.program import extra
+from datasets.sources.naming import plain
 from datasets.strain.formats import Wanted, as_bad_file, check_chunks, find_dataset, numeric_dataset
 from datasets.strain.frames import Frames, source_path
 
 #: Names of the column of GPS times, in order of preference.
-TIMES = ("event_time", "gps", "gps_time", "gpstime", "time", "peak_time", "end_time")
+TIMES = ("event_time", "gps", "gps_time", "time", "peak_time", "end_time")
 #: Columns of whole seconds: there must be one of this name and ``_ns`` with the nanoseconds. Others may have one.
-_WHOLE_SECONDS = ("peak_time", "end_time")
+_WHOLE_SECONDS = ("peaktime", "endtime")
 CHANNELS = ("channel", "channel_name")
 DETECTORS = ("ifo", "detector", "interferometer", *CHANNELS)
 _LAYOUT = "a table of triggers"
@@ -61,7 +62,7 @@ class Triggers:
     channel: list[str]
 
     def column(self, *names: str) -> str | None:
-        """The first of these columns that exists, ignoring case."""
+        """The first of these columns that exists, by letters and digits."""
         return _find_column(self.cells, *names)
 
     def name(self, row: int) -> str:
@@ -70,13 +71,8 @@ class Triggers:
 
 
 def _find_column(cells: pd.DataFrame, *names: str) -> str | None:
-    by_name = {_plain_name(column): str(column) for column in cells.columns}
-    return next((by_name[name] for name in map(_plain_name, names) if name in by_name), None)
-
-
-def _plain_name(column: object) -> str:
-    """A column's name as programs write it: ``GPS Time`` is ``gps_time``."""
-    return re.sub(r"[\s-]+", "_", str(column).strip().lower())
+    by_name = {plain(column): str(column) for column in cells.columns}
+    return next((by_name[name] for name in map(plain, names) if name in by_name), None)
 
 
 def has_triggers(path: Path) -> bool:
@@ -113,7 +109,7 @@ def read_triggers(path: Path) -> Triggers:
     if fraction is not None:
         seconds = 1e-9 * pd.to_numeric(cells[fraction], errors="coerce").to_numpy(np.float64)
         gps = np.where(gps % 1 > 0, gps, gps + seconds)
-    elif _plain_name(time) in _WHOLE_SECONDS and len(gps) and not (gps % 1 > 0).any():
+    elif plain(time) in _WHOLE_SECONDS and len(gps) and not (gps % 1 > 0).any():
         raise SecondhandError(
             f"{path}: the column {time} has whole seconds, and there is no {time}_ns with their nanoseconds, so "
             f"moments would be up to 1 s off. Add {time}_ns; or call the column gps if whole seconds are meant"
@@ -129,7 +125,7 @@ def _detectors(path: Path, cells: pd.DataFrame) -> list[str]:
         detector = re.match(r"[A-Z]\d(?=[-:_])", path.name)
         return [detector[0] if detector else ""] * len(cells)
     names = cells[column].astype(str).str.strip()
-    if _plain_name(column) in CHANNELS:
+    if plain(column) in map(plain, CHANNELS):
         names = names.str.partition(":")[0]
     return [name.upper() if len(name) == 2 else name for name in names]
 

@@ -55,18 +55,13 @@ def cut_windows(
 
 
 def render_rows(
-    frame: pd.DataFrame,
-    spectrogram: SpectrogramSettings,
-    cache: PictureCache,
-    *,
-    workers: int | None = None,
+    frame: pd.DataFrame, spectrogram: SpectrogramSettings, cache: PictureCache
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Render the spectrograms of all rows, in parallel.
 
     Parameters
     ----------
     frame : item table; `start`, `end` and `gps` are the span or moment to render.
-    workers : number of processes; None for one per core.
 
     Returns
     -------
@@ -77,7 +72,7 @@ def render_rows(
         return frame.reset_index(drop=True), []
     kind = KINDS[spectrogram.kind]
     with progress.step(f"Rendering {kind.drawings}", len(parts), kind.drawings) as advance:
-        pictures, rejected = cache.render_all(parts, spectrogram, workers=workers, progress=advance)
+        pictures, rejected = cache.render_all(parts, spectrogram, progress=advance)
     rendered = [picture is not None for picture in pictures]
     if kind.silence:
         silent = [n for n, picture in enumerate(pictures) if picture and no_signal(picture)]

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,6 +215,7 @@ def _in_pieces(
 
 # Real strain compresses to a third; a file that expands by more than this is an attack on memory.
 _MAX_RATIO = 20
+_LONGEST_LINE = 1 << 16
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")  # control characters that text does not contain
 
 
@@ -223,35 +225,46 @@ def _read_text(path: Path, packed: bool) -> StrainFile:
     "# This file has 4096 samples per second", "# starting GPS 1126259446 duration 32".
     """
     try:
-        lines = _line_blocks(path, packed)
-        text = next(lines)
-        if _BINARY.search(text[:4096]):
-            raise BadFile(path, "not strain: neither HDF5, GWF nor text with one number per line")
-        text, header = _split_header(path, text)
-        blocks = [_numbers(path, text)]
-        rate = _find_number(r"(\d+(?:\.\d+)?) samples per second", header)
-        gps_start = _find_number(r"starting GPS (\d+(?:\.\d+)?)", header)
-        if rate is None or gps_start is None:
-            raise BadFile(
-                path,
-                f"no {'sampling rate' if rate is None else 'start time'} in its header: add two lines above "
-                "the numbers, such as '# 4096 samples per second' and '# starting GPS 1126259446'",
-            )
-        seconds = _find_number(r"duration (\d+(?:\.\d+)?)", header)
-        limit = min(MAX_SAMPLES, round(seconds * rate)) if seconds and rate else MAX_SAMPLES
-        while (total := sum(map(len, blocks))) <= limit and (text := next(lines, b"")):
-            blocks.append(_numbers(path, text))
+        with gzip.open(path) if packed else path.open("rb") as file:
+            if _BINARY.search(file.peek(4096)[:4096]):
+                raise BadFile(
+                    path, "not strain: neither HDF5, GWF nor text with one number per line"
+                )
+            lines, header, line = _lines(path, file), "", b""
+            for line in lines:
+                if not line.startswith((b"#", b"%")):
+                    break
+                header += line.decode("utf-8", "replace")
+            rate = _find_number(r"(\d+(?:\.\d+)?) samples per second", header)
+            start = _find_number(r"starting GPS (\d+(?:\.\d+)?)", header)
+            seconds = _find_number(r"duration (\d+(?:\.\d+)?)", header)
+            limit = min(MAX_SAMPLES, round(seconds * rate)) if seconds and rate else MAX_SAMPLES
+            numbers = islice(chain([line], lines), limit + 1)
+            with warnings.catch_warnings(action="ignore"):  # of no lines
+                values = np.loadtxt(numbers, comments=None, ndmin=1, encoding="utf-8")
+    except BadFile:
+        raise
+    except ValueError as error:
+        raise BadFile(path, f"needs one number per line: {str(error)[:200]}") from None
     except (OSError, EOFError, zlib.error) as error:
         raise BadFile(path, f"cannot be decompressed: {error}") from error
-    if total > limit:
+    if values.ndim > 1:
+        raise BadFile(
+            path, f"has {values.shape[1]} numbers in a line, but needs one number per line"
+        )
+    if rate is None or start is None:
+        raise BadFile(
+            path,
+            f"no {'sampling rate' if rate is None else 'start time'} in its header: add two lines above "
+            "the numbers, such as '# 4096 samples per second' and '# starting GPS 1126259446'",
+        )
+    if len(values) > limit:
         raise BadFile(
             path,
             f"has more than {limit} samples, the limit by the duration in its header or in total",
         )
-    detector_match = re.search(r"\b([A-Z]\d)\b", header)
-    return _in_memory(
-        path, np.concatenate(blocks), rate, gps_start, detector_match[1] if detector_match else ""
-    )
+    detector = re.search(r"\b([A-Z]\d)\b", header)
+    return _in_memory(path, values, rate, start, detector[1] if detector else "")
 
 
 def _find_number(pattern: str, text: str) -> float | None:
@@ -259,54 +272,17 @@ def _find_number(pattern: str, text: str) -> float | None:
     return float(match[1]) if match and len(match[1]) < 20 else None
 
 
-def _line_blocks(path: Path, packed: bool) -> Iterator[bytes]:
-    """Yield blocks of complete lines, about a megabyte each; at least one block."""
-    remainder, unpacked = b"", 0
-    allowed = path.stat().st_size * _MAX_RATIO + _BLOCK
-    with gzip.open(path) if packed else path.open("rb") as file:
-        while data := file.read(_BLOCK):
-            unpacked += len(data)
-            if unpacked > allowed:
-                raise BadFile(path, f"decompresses to more than {_MAX_RATIO} times its size")
-            complete, newline, remainder = (remainder + data).rpartition(b"\n")
-            if not newline:
-                raise BadFile(path, "has a line of a megabyte, but needs one number per line")
-            yield complete + newline
-    if remainder.strip() or not unpacked:
-        yield remainder
-
-
-def _split_header(path: Path, text: bytes) -> tuple[bytes, str]:
-    end = 0
-    while text[end : end + 1] in (b"#", b"%"):
-        after = text.find(b"\n", end) + 1
-        if after == 0 or after > 1 << 16:
-            raise BadFile(path, "has a header of more than 64 kB, or no numbers after its header")
-        end = after
-    return text[end:], text[:end].decode("utf-8", "replace")
-
-
-def _numbers(path: Path, text: bytes) -> Floats:
-    """Parse one float per line; BadFile quotes the first line that is not a number."""
-    text = text.strip()
-    lines = text.count(b"\n") + 1 if text else 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            values = np.fromstring(text, dtype=np.float64, sep="\n") if text else np.empty(0)
-        except ValueError:
-            values = np.empty(0)
-    if len(values) != lines:
-        for line in text.split(b"\n"):
-            try:
-                float(line)
-            except ValueError:
-                quoted_line = line[:40].decode("utf-8", "replace")
-                raise BadFile(
-                    path, f"has the line {quoted_line!r}, but needs one number per line"
-                ) from None
-        raise BadFile(path, "needs one number per line")
-    return values
+def _lines(path: Path, file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
+    """The lines of a file; raises BadFile for what no text of strain has: long or empty lines, or far more of them."""
+    left, empty = path.stat().st_size * _MAX_RATIO + _BLOCK, False
+    while line := file.readline(_LONGEST_LINE):
+        left -= len(line)
+        if left < 0:
+            raise BadFile(path, f"decompresses to more than {_MAX_RATIO} times its size")
+        if empty or len(line) == _LONGEST_LINE:
+            raise BadFile(path, "has an empty or a very long line, but needs one number per line")
+        empty = line.isspace()
+        yield line
 
 
 # GWF frames

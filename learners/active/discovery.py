@@ -108,7 +108,7 @@ def discover(pool: Pool, *, fdr: float = 0.1) -> Discoveries:
 
     Raises
     ------
-    SecondhandError : ``fdr`` is out of range, or the model has several labels per file, no training features or no
+    SecondhandError : the model has several labels per file, no training features or no
         calibration scores.
     """
     rule = pool.predictor.rule
@@ -144,8 +144,6 @@ def find_discoveries(
     ``features`` [r, d] are those of the r refused files; ``together`` [r] numbers those that are known to be of one
     recording or burst. Files of one scene (`join_scenes`) belong together as well.
     """
-    if not 0 < fdr < 1:
-        raise SecondhandError(f"--fdr {fdr:g}: expected a fraction between 0 and 1, such as 0.1")
     if not isinstance(rule, Rule):
         raise SecondhandError(
             "p-values: multi-label models have no score that separates known from unknown classes. Train with one label "

@@ -274,6 +274,10 @@ class Embeddings:
                 states |= zip(paths, map(FileState, *state), strict=True)
         return states
 
+    def _paths(self, piece: Path) -> Iterator[str]:
+        for rows in self._read(self._open(piece), ("path",)):
+            yield from rows["path"].to_pylist()
+
     def _write_part(self, rows: Sequence[tuple[Any, ...]]) -> None:
         import pyarrow as pa
 
@@ -288,25 +292,18 @@ class Embeddings:
     def _merge(self, without: Collection[str]) -> None:
         """Merge all pieces into the file, without the rows of some paths, and remove the parts."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         pieces = self._pieces()
         if pieces in ([], [self.file]) and not without:
             return
-        paths = [
-            {p for r in self._read(self._open(f), ("path",)) for p in r["path"].to_pylist()}
-            for f in pieces
-        ]
-        later = [
-            set(without).union(*paths[n + 1 :]) & piece_paths for n, piece_paths in enumerate(paths)
-        ]
+        last = {path: n for n, piece in enumerate(pieces) for path in self._paths(piece)}
+        last |= dict.fromkeys(without, -1)
 
         def tables() -> Iterator[pa.Table]:
-            for piece, gone in zip(pieces, later, strict=True):
-                drop = pa.array(sorted(gone), pa.string())
+            for n, piece in enumerate(pieces):
                 for rows in self._read(self._open(piece)):
-                    table = pa.Table.from_batches([rows])
-                    yield table.filter(pc.invert(pc.is_in(table["path"], drop))) if gone else table
+                    kept = [last[path] == n for path in rows["path"].to_pylist()]
+                    yield pa.Table.from_batches([rows]).filter(pa.array(kept, pa.bool_()))
 
         _write(self.file, _rebatched(tables()), self._open(pieces[-1]).schema_arrow)
         for part in pieces[1 if pieces[0] == self.file else 0 :]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, first_line
 from datasets.core.upstream import require_all_tensors
 from datasets.images.opening import Preprocessing
 from learners.backbones.hub import (
@@ -139,9 +139,8 @@ def probe(body: nn.Module, name: str, shape: tuple[int, int], native: int) -> Te
     try:
         return _features_of_black(body, shape)
     except Exception as error:
-        first = str(error).splitlines()[0][:160]
         raise SecondhandError(
-            f"--size {shape[0]} does not suit {name} ({first}); its own is {native}"
+            f"--size {shape[0]} does not suit {name} ({first_line(error, 160)}); its own is {native}"
         ) from None
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from datasets.audio.settings import MelSettings
-from datasets.core.errors import SecondhandError, quoted
+from datasets.core.errors import SecondhandError, first_line, quoted
 from datasets.core.upstream import hub_offline
 from learners.backbones.spec import SPEECH, SPEECH_MEL
 
@@ -248,8 +248,7 @@ def weights_errors(backbone: str, weights: str | Path | None) -> Iterator[None]:
     except (SecondhandError, TypeError, AssertionError):
         raise
     except Exception as error:
-        detail = str(error).strip().splitlines()
-        first = detail[0][:110] if detail else type(error).__name__
+        first = first_line(error, 110)
         if weights is not None:
             raise SecondhandError(
                 f"--weights {weights}: not the weights of {backbone} ({first}); name the backbone "

@@ -19,7 +19,6 @@ from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS
 from learners.cli.settings import ConfidenceSettings
-from learners.events.merging import check_seconds
 from learners.inference.predictions import (
     Prediction,
     decided_again,
@@ -143,9 +142,8 @@ def bursts_from_settings(settings: Any, rule: AnyRule, clock: Clock, top: int) -
 
     Raises
     ------
-    SecondhandError : the model has no such threshold or several labels, or ``--gap`` is no number of seconds.
+    SecondhandError : the model has no such threshold or several labels.
     """
-    check_seconds(settings)
     if not isinstance(rule, Rule):
         raise SecondhandError(
             f"--events: the model {settings.model} has several labels. Leave --events out"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from datasets.core.address import is_address
-from datasets.core.options import Checked, Limits, option, positional
+from datasets.core.options import Checked, Limits, flag, option, positional
 from datasets.items.settings import CHANNEL, DEPLOYMENTS, LABEL_COLUMN, PATH_COLUMN, TIER
 from datasets.kinds.base import KINDS
 
@@ -115,9 +115,12 @@ class OutputSettings(Checked):
     gap: float | None = option(
         None,
         "With --events: longest pause in seconds within one event. Default: 0 for sound and strain, 60 for photos.",
+        limits=Limits(low=0),
     )
     min_length: float = option(
-        0.0, "With --events: shortest event in seconds; shorter ones are dropped."
+        0.0,
+        "With --events: shortest event in seconds; shorter ones are dropped.",
+        limits=Limits(low=0),
     )
     top: int | None = option(
         None,
@@ -229,14 +232,21 @@ class EvaluateSettings(OverrideSettings):
         "Sound: predict whole recordings and compare the events with the labelled spans: precision, recall and false "
         "alarms an hour over the threshold. Recordings of --unknown have no event.",
     )
-    gap: float = option(0.0, "With --events: longest pause in seconds within one event.")
+    gap: float = option(
+        0.0, "With --events: longest pause in seconds within one event.", limits=Limits(low=0)
+    )
     out: str = option("report", "Folder to write the report to.", metavar="FOLDER")
     overwrite: bool = option(False, "Replace an older report at --out.")
 
     def conflicts(self) -> dict[str, object]:
+        of_labels = ("unknown", "strain", "label_column", "events")
         return {
             f"--out {self.out} (name a folder on a disk)": is_address(self.out),
-            "--events with --no-labels (leave one of them out)": self.events and not self.labels,
+            **{
+                f"{flag(name)} with --no-labels (leave one of them out)": getattr(self, name)
+                and not self.labels
+                for name in of_labels
+            },
             "--gap without --events (give it too, or leave --gap out)": self.gap
             and not self.events,
         }

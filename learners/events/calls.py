@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from learners.calls.files import FileCall
-from learners.events.merging import Events, check_seconds
+from learners.events.merging import Events
 from learners.inference.predictor import Predictor
 from learners.predictions.rows import Merge
 
@@ -33,7 +33,6 @@ class EventCall(FileCall):
 
     def merge(self, predictor: Predictor) -> Merge:
         settings = self.settings
-        check_seconds(settings)
         if not settings.events:
             return super().merge(predictor)
         gap, length = settings.gap or 0.0, settings.min_length

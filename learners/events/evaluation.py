@@ -43,8 +43,6 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
         raise SecondhandError(
             f"--events: {settings.model} must be a model of sounds. Leave --events out"
         )
-    if not 0 <= settings.gap < float("inf"):
-        raise SecondhandError(f"--gap {settings.gap:g}: expected seconds, 0 or more")
     table, lines = items_of(bundle, settings, each_label=True)
     rows = pd.concat([table.frame, table.unknown_items], ignore_index=True)
     predictor = Predictor(bundle, **settings.computing, top=sys.maxsize, allow_truncated=True)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from datasets.core.errors import SecondhandError, counted
-from datasets.core.options import flag
+from datasets.core.errors import counted
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN, split_labels
 from learners.inference.predictions import (
@@ -121,13 +118,6 @@ class Events(Merge):
         peak = middle + surest.offset
         at = peak if start <= peak <= end else middle  # NaN is neither
         return named._replace(part=Part(surest.path, start, end, at))
-
-
-def check_seconds(settings: Any) -> None:
-    """Raise SecondhandError if ``--gap`` or ``--min-length`` is no number of seconds."""
-    for name in ("gap", "min_length"):
-        if not 0 <= (value := getattr(settings, name) or 0.0) < math.inf:
-            raise SecondhandError(f"{flag(name)} {value:g}: expected seconds, 0 or more")
 
 
 def _boundaries(windows: Sequence[Prediction]) -> list[float]:

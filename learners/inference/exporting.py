@@ -14,8 +14,9 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +25,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from datasets.core.errors import SecondhandError, counted
+from datasets.core.errors import SecondhandError, counted, first_line
 from datasets.core.files import file_beside
 from datasets.core.upstream import logger_levels
 from datasets.images import standalone
 from datasets.kinds.base import KINDS
 from learners.backbones.building import LogitsAndFeatures, Network, logits_and_features
-from learners.backbones.spec import NetworkSpec
 from learners.inference.engine import ONNX_INPUT, ONNX_OUTPUTS, open_onnx, require, run_session
 from learners.inference.predictions import Floats
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.model.tta import PLAIN
 from learners.rule.calibrators import Platt
-
-log = logging.getLogger(__name__)
 
 #: Largest allowed difference from torch's outputs, relative to the largest output.
 TOLERANCE = 1e-4
@@ -48,7 +46,7 @@ OUTPUTS = ("probabilities", "logits", "features")
 _BATCHES = (1, 2, 5)
 
 Pixels = npt.NDArray[np.uint8]
-Run = Callable[[Pixels], list[npt.NDArray[np.float32]]]
+Run = Callable[[npt.NDArray[Any]], Sequence[npt.ArrayLike]]
 
 
 class ExportedModel(nn.Module):
@@ -164,24 +162,32 @@ def check(bundle: Bundle, run: Run) -> None:
     """
     # Without test-time augmentation, which is not exported.
     predictor = Predictor(replace(bundle, tta_views=(PLAIN,)), device="cpu")
-    for n in _BATCHES:
-        pictures = _pictures(bundle, n)
+
+    def expected(pictures: Pixels) -> list[npt.ArrayLike]:
         logits, features = predictor.forward(pictures)
-        decisions = predictor.rule.decide(logits, features)
-        expected: list[npt.ArrayLike] = [decisions.probabilities, logits, features]
+        return [predictor.rule.decide(logits, features).probabilities, logits, features]
+
+    _compare(run, expected, OUTPUTS, (_pictures(bundle, n) for n in _BATCHES))
+
+
+def _compare(
+    run: Run, expected: Run, names: Sequence[str], batches: Iterable[npt.NDArray[Any]]
+) -> None:
+    """Raise SecondhandError if ``run`` fails on a batch, or gives other outputs of these names than ``expected``."""
+    for batch in batches:
         try:
-            outputs = run(pictures)
-        except Exception as error:
+            outputs = run(batch)
+        except Exception as error:  # of a damaged file ONNX Runtime raises errors of any kind
             raise SecondhandError(
-                f"the ONNX file fails on a batch of {counted(n, 'picture')}: {first_line(error)}"
+                f"the ONNX file fails on a batch of {counted(len(batch), 'picture')}: {first_line(error)}"
             ) from error
-        for name, values, exported in zip(OUTPUTS, expected, outputs, strict=True):
+        for name, values, exported in zip(names, expected(batch), outputs, strict=True):
             deviation = distance(values, exported)
             if not deviation <= TOLERANCE:
                 raise SecondhandError(
-                    f"the {name} of the ONNX file differ from the model's by {deviation:.1e} for a batch of {n}; at most "
-                    f"{TOLERANCE:g} is allowed, so no file was written. Try other versions of torch, onnxscript and "
-                    "onnxruntime"
+                    f"the {name} of the ONNX file differ from the model's by {deviation:.1e} for a batch of {len(batch)}; "
+                    f"at most {TOLERANCE:g} is allowed, so no file was written. Use --engine torch, or try other versions "
+                    "of torch, onnxscript and onnxruntime"
                 )
 
 
@@ -204,38 +210,20 @@ def write_network(bundle: Bundle, file: Path) -> None:
     SecondhandError : packages are missing, the network cannot be exported, or the outputs differ. No file
         is left then.
     """
-    with file_beside(file) as beside:
-        network, example = LogitsAndFeatures(bundle.network), _test_inputs(bundle.spec)[0]
-        write_onnx(network, example, beside, ONNX_INPUT, ONNX_OUTPUTS)
-        if (far := _largest_deviation(beside, bundle)) > TOLERANCE:
-            raise SecondhandError(
-                f"the outputs of ONNX Runtime for {bundle.spec.backbone} differ from those of torch by {far:.1e}; at most "
-                f"{TOLERANCE:g} is allowed. Use --engine torch"
-            )
-
-
-def _test_inputs(spec: NetworkSpec) -> list[Floats]:
-    """Random normalised inputs: batches of 2 and of 3."""
-    rng = np.random.default_rng(0)
-    return [rng.standard_normal((n, *spec.input_shape), dtype=np.float32) for n in (2, 3)]
-
-
-def _largest_deviation(file: Path, bundle: Bundle) -> float:
-    """Largest deviation of a file's outputs from the network's; infinity if the file fails."""
     network = bundle.network
     if next(network.parameters()).device.type != "cpu":  # a GPU may round differently
         network = copy.deepcopy(network).cpu()
-    try:
-        session = open_onnx(file)
-        far = []
-        for x in _test_inputs(bundle.spec):
-            with torch.inference_mode():
-                ours = logits_and_features(network, torch.from_numpy(x))
-            far += [distance(a, b) for a, b in zip(ours, run_session(session, x), strict=True)]
-    except Exception as error:  # with a damaged file ONNX Runtime raises errors of any kind
-        log.warning("%s: %s", file, str(error)[:200])
-        return float("inf")
-    return max(far)
+    rng = np.random.default_rng(0)
+    two, three = (rng.standard_normal((n, *bundle.spec.input_shape), np.float32) for n in (2, 3))
+
+    @torch.inference_mode()
+    def expected(x: Floats) -> Sequence[npt.ArrayLike]:
+        return [of.numpy() for of in logits_and_features(network, torch.from_numpy(x))]
+
+    with file_beside(file) as beside:
+        write_onnx(LogitsAndFeatures(network), two, beside, ONNX_INPUT, ONNX_OUTPUTS)
+        session = cache(partial(open_onnx, beside))
+        _compare(lambda x: run_session(session(), x), expected, ONNX_OUTPUTS, [two, three])
 
 
 def distance(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> float:
@@ -308,8 +296,3 @@ def write_onnx(
         raise SecondhandError(
             f"this network cannot be exported to ONNX: {first_line(error)}. Use --engine torch"
         ) from error
-
-
-def first_line(error: Exception) -> str:
-    """First line of an error message, at most 200 characters."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, first_line
 from learners.model.bundle import FILES, Bundle, load_bundle
 from learners.model.tensors import check_file
 
@@ -108,8 +108,7 @@ def _explain_hub_errors(name: str) -> Iterator[None]:
     except SecondhandError:
         raise
     except Exception as error:  # the client's HTTP libraries raise errors of many kinds
-        first = (str(error).splitlines() or [""])[0][:110]
         raise SecondhandError(
-            f"{name}: the hub cannot be reached ({type(error).__name__}: {first}). Check the connection, or give the "
+            f"{name}: the hub cannot be reached ({type(error).__name__}: {first_line(error, 110)}). Check the connection, or give the "
             "path of a local model folder"
         ) from None

@@ -40,7 +40,7 @@ class AnyRule(ABC):
     possible: Mask | None = None
     notes: tuple[str, ...] = ()
     #: Whether classes are mutually exclusive; False for multi-label models.
-    exclusive: ClassVar[bool]
+    exclusive: ClassVar[bool] = True
     #: Fields of a prediction that are empty under such a rule.
     unused: ClassVar[tuple[str, ...]] = ("branch",)
     #: Whether the probability of the best class decides, and not those of all classes.

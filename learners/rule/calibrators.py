@@ -248,7 +248,6 @@ class TemperatureScaling:
 
     temperature: Temperature
     background: bool = False
-    exclusive: ClassVar[bool] = True
 
     @classmethod
     def fit(
@@ -296,7 +295,6 @@ class Platt:
     shift: tuple[Shift, ...]
     items: Count = 0
     background: ClassVar[bool] = False
-    exclusive: ClassVar[bool] = False
 
     @classmethod
     def fit(cls, logits: Floats, known: Mask, present: Mask) -> tuple[Platt, list[str]]:

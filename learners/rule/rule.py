@@ -95,7 +95,6 @@ class Rule(AnyRule):
     by_class: Floats | None = None
     floor: Floor = field(default_factory=Floor)
     events: Threshold | None = None
-    exclusive = True
 
     @property
     def is_guaranteed(self) -> bool:

@@ -118,23 +118,8 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
 
     Raises
     ------
-    SecondhandError : there are no files, ``out`` exists, or a setting needs labels.
+    SecondhandError : there are no files, ``out`` exists, or the model is multi-label.
     """
-    if settings.unknown:
-        raise SecondhandError(
-            f"--unknown {settings.unknown} cannot be combined with --no-labels: files of unknown classes are compared "
-            "with labelled files. Leave one of the two out"
-        )
-    if settings.strain:
-        raise SecondhandError(
-            f"--strain {settings.strain} cannot be combined with --no-labels. For triggers without labels use "
-            "learners.predict --triggers"
-        )
-    if settings.label_column:
-        raise SecondhandError(
-            f"--label-column {settings.label_column} cannot be combined with --no-labels, which reads no labels. Leave "
-            "one of the two out"
-        )
     bundle = load_for_evaluation(settings)
     rule = bundle.rule
     if not rule.exclusive:

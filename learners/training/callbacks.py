@@ -26,7 +26,8 @@ from datasets.core.errors import SecondhandError
 from datasets.core.upstream import untangled_buffers
 from datasets.loaders.seeded import derive_seed
 from learners.backbones.building import batch_norms
-from learners.training.records import EPOCH, Epoch, Records
+from learners.training.keep import Epoch
+from learners.training.records import EPOCH, Records
 
 log = logging.getLogger(__name__)
 

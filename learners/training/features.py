@@ -50,12 +50,12 @@ class Outputs(NamedTuple):
 
     Attributes
     ----------
-    x : float32 [n, width], such as features; a tensor, or rows that are read as they are asked for.
+    x : float32 [n, width], such as features: rows in a file that are read as they are asked for.
     y : their targets, [n] or [n, classes].
     numbers : item number of each row. There are more than rows if an item could not be read.
     """
 
-    x: Tensor | StoredFeatures
+    x: StoredFeatures
     y: Tensor
     numbers: Sequence[int]
 
@@ -71,8 +71,8 @@ def split_network(network: nn.Sequential) -> tuple[nn.Sequential, nn.Sequential]
 def outputs(
     network: nn.Module,
     loader: DataLoader,
+    folder: Path,
     title: str = "Computing features",
-    folder: Path | None = None,
     precision: AbstractContextManager[Any] | None = None,
     before_batch: Callable[[int], None] = lambda items: None,
 ) -> Outputs:
@@ -80,8 +80,8 @@ def outputs(
 
     Parameters
     ----------
+    folder : of the file in which the outputs are stored.
     title : name of the work on the terminal.
-    folder : of the file in which the outputs are stored; default: in memory.
     precision : autocast context; default: float32.
     before_batch : called with the number of items of each batch.
 
@@ -90,27 +90,21 @@ def outputs(
     SecondhandError : no file can be read.
     """
     loader.seed = torch.initial_seed()
-    rows: list[Tensor] = []
-    targets: list[Tensor] = []
-    stored = None if folder is None else StoredFeatures(folder)
+    stored, targets = StoredFeatures(folder), list[Tensor]()
     with progress.step(title, loader.n) as advance:
         for batch in loader:
             inputs, y = (part.as_subclass(Tensor) for part in batch)
             before_batch(len(inputs))
             with precision or nullcontext():
                 x = network(inputs)
-            x = x.float().cpu()
-            if stored is None:
-                rows.append(x)
-            else:
-                stored.append(x.numpy())
+            stored.append(x.float().cpu().numpy())
             targets.append(y.cpu())
             advance(sum(map(len, targets)))
     if not targets:
         raise SecondhandError(
             "No training or validation file can be read any more. Check that their folder still exists"
         )
-    return Outputs(torch.cat(rows) if stored is None else stored, torch.cat(targets), loader.order)
+    return Outputs(stored, torch.cat(targets), loader.order)
 
 
 class StoredFeatures(StoredRows):
@@ -183,12 +177,12 @@ def frozen_features(
                     outputs(
                         body,
                         loader,
-                        folder=learn.path,
+                        learn.path,
                         precision=autocast(learn),
                         before_batch=count,
                     )
                 )
-        of_validation = outputs(body, valid.new(shuffle=False, drop_last=False), folder=learn.path)
+        of_validation = outputs(body, valid.new(shuffle=False, drop_last=False), learn.path)
     log.debug(
         "Features of %d files, %d times: %.1f s",
         len(learn.dls.train_ds), len(of_training), time.monotonic() - start,

@@ -107,6 +107,27 @@ class Kept:
         return self.reached["valid_loss"]
 
 
+class Epoch(NamedTuple):
+    """A finished epoch.
+
+    Attributes
+    ----------
+    phase : "frozen" or "unfrozen", see `learners.training.callbacks.phase_of`.
+    number, of : its number in the phase, from 1, and their number.
+    figures : ``train_loss``, ``valid_loss`` and the metrics, by name.
+    items : number of validation items.
+    lr : learning rate of the head.
+    """
+
+    phase: str
+    number: int
+    of: int
+    figures: Mapping[str, float]
+    items: int
+    lr: float = 0.0
+    seconds: float = 0.0
+
+
 class Keep:
     """Keeps weights in ``best.safetensors``, described in ``best.json``.
 
@@ -128,28 +149,25 @@ class Keep:
         self.folder, self.last, self.fitted = folder, last, fitted
         self.kept: Kept | None = None
 
-    def offer(
-        self, network: nn.Module, figures: Mapping[str, float], *, phase: str, epoch: int, of: int, items: int
-    ) -> bool:  # fmt: skip
+    def offer(self, network: nn.Module, epoch: Epoch) -> bool:
         """Keep the weights of an epoch if none has a lower loss; of equal ones the later. Return whether they are kept."""
-        if self.fitted and not self.last and (phase == "frozen" or epoch == of):
-            save_weights(network, self._end("probe" if phase == "frozen" else "last"), {})
-        if self.kept is not None and not self.last and figures["valid_loss"] > self.kept.loss:
+        if self.fitted and not self.last and (epoch.phase == "frozen" or epoch.number == epoch.of):
+            save_weights(network, self._end("probe" if epoch.phase == "frozen" else "last"), {})
+        loss = epoch.figures["valid_loss"]
+        if self.kept is not None and not self.last and loss > self.kept.loss:
             return False
-        why = "last" if self.last else "lowest"
-        self.keep(network, figures, why=why, phase=phase, epoch=epoch, of=of, items=items)
+        self.keep(network, epoch, "last" if self.last else "lowest")
         return True
 
-    def keep(
-        self, network: nn.Module, figures: Mapping[str, float], *, why: str, phase: str, epoch: int, of: int,
-        items: int, share: float | None = None,
-    ) -> None:  # fmt: skip
-        """Keep these weights; the facts are those of `Kept`."""
-        reached = {n: v for n, v in figures.items() if n in ("valid_loss", "accuracy")}
+    def keep(self, network: nn.Module, epoch: Epoch, why: str, share: float | None = None) -> None:
+        """Keep the weights of an epoch, or of a blend with it; ``why`` and ``share`` as in `Kept`."""
+        reached = {n: v for n, v in epoch.figures.items() if n in ("valid_loss", "accuracy")}
         probe = None if self.kept is None else self.kept.probe
-        if self.fitted and phase == "frozen":
+        if self.fitted and epoch.phase == "frozen":
             probe = reached
-        self.kept = Kept(why, phase, epoch, of, share, items, reached, probe)
+        self.kept = Kept(
+            why, epoch.phase, epoch.number, epoch.of, share, epoch.items, reached, probe
+        )
         text = json.dumps(asdict(self.kept))
         save_weights(network, self.folder / "best.safetensors", {"best": text})
         write_beside(self.folder / "best.json", text.encode())

@@ -49,10 +49,10 @@ from learners.training.callbacks import (
 )
 from learners.training.checkpoints import Position
 from learners.training.features import by_part, frozen_features, head_learner, outputs
-from learners.training.keep import Keep, blend, choose, shares
+from learners.training.keep import Epoch, Keep, blend, choose, shares
 from learners.training.objectives import Objective, class_objective
 from learners.training.probe import last_layer
-from learners.training.records import Epoch, Records
+from learners.training.records import Records
 from learners.training.shards import distribute
 
 log = logging.getLogger(__name__)
@@ -237,7 +237,9 @@ def keep_blend(keep: Keep, learn: Learner, objective: Objective, epochs: int) ->
     for share in shares(count):
         learn.model.load_state_dict(blend(*ends, share))
         loader = learn.dls.valid.new(shuffle=False, drop_last=False)
-        validated = outputs(learn.model.eval(), loader, "Comparing with the head-only model")
+        validated = outputs(
+            learn.model.eval(), loader, learn.path, "Comparing with the head-only model"
+        )
         logits = validated.x[torch.arange(len(validated.y))]
         figures[share] = objective.figures(logits, validated.y)
         losses[share] = objective.losses(logits, validated.y)
@@ -247,11 +249,9 @@ def keep_blend(keep: Keep, learn: Learner, objective: Objective, epochs: int) ->
         )  # fmt: skip
     share, why = choose(losses, count)
     learn.model.load_state_dict(blend(*ends, share))
-    keep.keep(
-        learn.model, figures[share], why=why, items=count, of=epochs,
-        phase="unfrozen" if share else "frozen", epoch=epochs if share else 1,
-        share=share if 0 < share < 1 else None,
-    )  # fmt: skip
+    phase, number = ("unfrozen", epochs) if share else ("frozen", 1)
+    epoch = Epoch(phase, number, epochs, figures[share], count)
+    keep.keep(learn.model, epoch, why, share if 0 < share < 1 else None)
     keep.drop_ends()
 
 

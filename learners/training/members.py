@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from fastai.callback.core import Callback
 from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
 from fastai.data.block import TransformBlock
@@ -394,6 +393,16 @@ def check_disk_space(folder: Path, network: nn.Module, members: int = 1) -> None
         raise OSError(errno.ENOSPC, what, str(folder))
 
 
+#: What errors of torch about memory and worker processes mean, by words in them.
+PROBLEMS = {
+    r"DataLoader worker \(pid": "A process that opens files died ({}), perhaps for lack of memory. Use fewer --workers, "
+    "or --workers 0",
+    "shared memory": "The shared memory is full ({}). Use --workers 0, or give a container more with docker run --shm-size",
+    "can't allocate memory|out of memory|MemoryError": "Out of memory ({}). Use fewer --workers, or start again with a "
+    "smaller --bs or --size",
+}
+
+
 @contextmanager
 def explain_errors() -> Iterator[None]:
     """Turn errors about memory and worker processes into a SecondhandError that names the remedy."""
@@ -401,28 +410,12 @@ def explain_errors() -> Iterator[None]:
         yield
     except SecondhandError as error:
         raise SecondhandError(_without_location(str(error))) from None
-    except (MemoryError, torch.cuda.OutOfMemoryError) as error:
-        raise SecondhandError(f"Out of memory ({_first_line(error)}). {LESS_MEMORY}") from None
-    except RuntimeError as error:
-        text = str(error)
-        if "DataLoader worker" in text and "Caught" not in text:
-            raise SecondhandError(
-                f"A process that opens files died ({_first_line(error)}), perhaps for lack of memory. Use fewer "
-                "--workers, or --workers 0"
-            ) from None
-        if "shared memory" in text:
-            raise SecondhandError(
-                f"The shared memory is full ({_first_line(error)}). Use --workers 0, or give a container more with "
-                "docker run --shm-size"
-            ) from None
-        if any(
-            words in text for words in ("can't allocate memory", "out of memory", "MemoryError")
-        ):
-            raise SecondhandError(f"Out of memory ({_first_line(error)}). {LESS_MEMORY}") from None
+    except (MemoryError, RuntimeError) as error:
+        said = _without_location(str(error)).strip() or type(error).__name__
+        for words, problem in PROBLEMS.items():
+            if re.search(words, f"{type(error).__name__}: {error}"):
+                raise SecondhandError(problem.format(said.splitlines()[0][:200])) from None
         raise
-
-
-LESS_MEMORY = "Use fewer --workers, or start again with a smaller --bs or --size"
 
 
 def _without_location(text: str) -> str:
@@ -430,9 +423,3 @@ def _without_location(text: str) -> str:
     if "in DataLoader worker process" in text:
         text = text.strip().splitlines()[-1].partition("Error: ")[2] or text
     return re.sub(r"^Exception occured in `\w+` when calling event `\w+`:\n\t", "", text)
-
-
-def _first_line(error: BaseException) -> str:
-    """First non-empty line of the message, at most 200 characters."""
-    lines = [line.strip() for line in _without_location(str(error)).splitlines() if line.strip()]
-    return lines[0][:200] if lines else type(error).__name__

@@ -8,11 +8,11 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastai.learner import Learner
 from torch import nn
@@ -20,34 +20,13 @@ from torch import nn
 from datasets.core.files import write_beside
 from learners import distributed
 from learners.training.checkpoints import Checkpoints, Position
-from learners.training.keep import Keep, Kept
+from learners.training.keep import Epoch, Keep, Kept
 from learners.training.probe import ByPart
 
 log = logging.getLogger(__name__)
 
 #: Name of an epoch on the terminal, by phase.
 EPOCH = {"frozen": "Head only, epoch", "unfrozen": "Epoch"}
-
-
-class Epoch(NamedTuple):
-    """A finished epoch.
-
-    Attributes
-    ----------
-    phase : "frozen" or "unfrozen", see `learners.training.callbacks.phase_of`.
-    number, of : its number in the phase, from 1, and their number.
-    figures : ``train_loss``, ``valid_loss`` and the metrics, by name.
-    items : number of validation items.
-    lr : learning rate of the head.
-    """
-
-    phase: str
-    number: int
-    of: int
-    figures: Mapping[str, float]
-    items: int
-    lr: float
-    seconds: float
 
 
 class History:
@@ -139,10 +118,7 @@ class Records:
         if not distributed.is_first():
             return
         self.history.add(epoch)
-        kept = self.keep.offer(
-            network, epoch.figures,
-            phase=epoch.phase, epoch=epoch.number, of=epoch.of, items=epoch.items,
-        )  # fmt: skip
+        kept = self.keep.offer(network, epoch)
         phase = 0 if epoch.phase == "frozen" else 1
         over = epoch.number == epoch.of
         position = Position(phase + 1) if over else Position(phase, epoch.number)

@@ -99,7 +99,7 @@ def test_rows_that_cannot_be_rendered_are_left_out(case: Any) -> None:
     frame, spectrogram, cache = case
     bad = Path(frame["path"][1])
     bad.write_bytes(b"broken")
-    rendered, rejected = render_rows(frame, spectrogram, cache, workers=1)
+    rendered, rejected = render_rows(frame, spectrogram, cache)
     assert rendered["path"].tolist() == [path for path in frame["path"] if path != str(bad)]
     assert [item.path for item in rejected] == [str(bad)]
     assert len(cache.store.sizes(PICTURE)) == 5

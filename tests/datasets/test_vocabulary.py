@@ -52,7 +52,6 @@ FEATURES = {
         r"learners\.events\.|\b(held_out_events|write_events|event_sentences)\b",
         {
             "learners/events/": "the feature",
-            "learners/cameras/bursts.py": "--gap in seconds, as of recordings",
             "app/views.py": "events of a recording on the page",
             "learners/calls/recordings.py": "--events of recordings",
             "learners/calls/strain.py": "--events of strain",

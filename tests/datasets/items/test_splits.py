@@ -19,6 +19,7 @@ from datasets.items.splits import (
     overlapping_rows,
     split_remarks,
     split_units,
+    stratified_folds,
 )
 from datasets.strain.settings import QScanSettings
 
@@ -296,6 +297,15 @@ def test_without_groups_each_label_is_shared_out_to_within_one(k: int) -> None:
     assert counts.max() - counts.min() <= 1
     other = assign_folds(frame, k, seed=2)
     assert not other.equals(assign_folds(frame, k, seed=1))
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 2), (2, 2), (3, 3), (9, 4)])
+def test_there_are_as_many_folds_as_asked_or_as_groups(count: int, expected: int) -> None:
+    """A single group is divided into two."""
+    groups = np.arange(36) % count
+    folds = stratified_folds(np.repeat(["a", "b"], 18), groups, 4)
+    assert sorted(set(folds)) == [*range(expected)]
+    assert pd.Series(folds).groupby(groups).nunique().max() == (2 if count == 1 else 1)
 
 
 def test_no_fold_is_empty_where_labels_have_few_groups() -> None:

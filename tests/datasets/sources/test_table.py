@@ -299,6 +299,7 @@ HEADERLESS = {
     "list.txt": ("./{0}.png {1}\n", ["label"], ["{1}"]),  # of ImageNet
     "import.csv": ("TRAIN,{0}.png,{1}\n", ["label", "split"], ["{1}", "train"]),  # of AutoML
     "files.txt": ("{0}.png\n", None, []),
+    "several.csv": ("TRAIN,{0}.png,{1},grass\n", None, []),
     "boxes.csv": ("{0}.png,1,2,30,40,{1}\n", None, []),
 }  # fmt: skip
 

@@ -73,9 +73,7 @@ def test_silent_windows_are_left_out_and_said_to_be(tmp_path: Path) -> None:
     nan = float("nan")
     path = recording(tmp_path / "long.wav", 4, silent=(1, 3))
     rows, _ = cut_windows(table((path, "a", nan, nan)), SPECTROGRAM_SETTINGS)
-    rendered, rejected = render_rows(
-        rows, SPECTROGRAM_SETTINGS, PictureCache(tmp_path / "cache"), workers=1
-    )
+    rendered, rejected = render_rows(rows, SPECTROGRAM_SETTINGS, PictureCache(tmp_path / "cache"))
     assert rendered["start"].tolist() == [0, 3]
     assert [item.reason for item in rejected] == [
         "no signal in 2 of its 4 windows: all below -60 dBFS"

@@ -164,5 +164,3 @@ def test_the_calibration_scores_are_kept_in_the_folder(confidence):
     missing = {k: v for k, v in arrays_of(confidence).items() if k != "known.calibration"}
     with pytest.raises(SecondhandError, match="Train it again"):
         read_rule(to_json(confidence), missing).known_p(known)
-    with pytest.raises(SecondhandError, match="--fdr 1"):
-        discover(confidence, files(np.random.default_rng(0), 9, [0]), fdr=1.0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
+from scipy.stats import t
 
 from datasets.core.checked import read_as
 from datasets.core.errors import SecondhandError
@@ -14,6 +16,7 @@ from learners.evaluation.calibration_metrics import (
 )
 from learners.rule.arrays import softmax
 from learners.rule.calibrators import TEMPERATURES, Temperature, fit_temperature, logits_nll
+from learners.rule.thresholds import design_effects
 
 
 def figure(name, p, y):
@@ -47,6 +50,28 @@ def test_interval_of_the_temperature_holds_the_truth_as_often_as_it_says():
         fit = fit_temperature(*sample(300, 5, 1.5, seed=seed))
         covered += fit.low <= 1.5 <= fit.high
     assert 180 <= covered <= 199  # 95 % of 200, within three binomial sigmas
+
+
+@pytest.mark.parametrize(("size", "shared"), [(1, 0.0), (8, 0.0), (8, 3.0)])
+def test_the_interval_is_the_profile_likelihood_with_the_sandwich_variance(size, shared):
+    """At both limits the NLL has risen by the quantile's share of the variance between groups."""
+    z, y = sample(400, 4, 1.4, seed=3)
+    groups = np.arange(400) // size
+    z[np.arange(400), y] += shared * np.random.default_rng(4).normal(size=400)[groups]
+    fit, m, step = fit_temperature(z, y, groups=groups), 400 / size, 1e-4
+
+    def nll(b: float) -> np.ndarray:
+        return logsumexp(b * z, axis=1) - b * z[np.arange(400), y]
+
+    b = 1 / fit.value
+    slopes = np.bincount(groups, (nll(b + step) - nll(b - step)) / (2 * step))
+    curvature = (nll(b + step) - 2 * nll(b) + nll(b - step)).sum() / step**2
+    errors = design_effects(z.argmax(axis=1) != y, groups)[-1]
+    effect = max((slopes**2).sum() / curvature, errors)
+    assert (effect > errors) == (shared > 0)
+    rise = t.ppf(0.975, m - 1) ** 2 * m / (m - 1) * effect / 2
+    for limit in (fit.low, fit.high):
+        assert nll(1 / limit).sum() - nll(b).sum() == pytest.approx(rise, rel=1e-3)
 
 
 def test_few_items_say_so_and_never_worsen_the_nll():

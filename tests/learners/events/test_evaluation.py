@@ -123,7 +123,7 @@ def test_calls_that_make_no_sense(world, tmp_path):
     for words, message in (
         (["--gap", "1"], "--gap without --events"),
         (["--events", "--no-labels"], "--events with --no-labels"),
-        (["--events", "--gap", "-1"], "--gap -1: expected seconds"),
+        (["--events", "--gap", "-1"], "--gap -1.0"),
     ):
         with pytest.raises(SecondhandError, match=message):
             main([*call, *words])

@@ -89,6 +89,12 @@ def test_each_label_keeps_the_precision_it_guarantees():
     assert model.thresholds[2].value == 0.8  # above the default rule's, here 0.5
     assert "--target-accuracy" in model.thresholds[2].message
     assert any(note.startswith("once: too few calibration items") for note in model.notes)
+    assert [*model.notes] == [
+        f"{name}: {one.message}"
+        for name, one in zip(NAMES, model.thresholds, strict=True)
+        if one.message
+    ]
+    assert model.for_programs()["threshold"] == min(one.value for one in model.thresholds)
 
 
 def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:

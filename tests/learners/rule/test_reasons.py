@@ -101,6 +101,7 @@ TEXTS = {
     AMBIGUOUS: "ambiguous",
     OUT_OF_DISTRIBUTION: "out of distribution",
     Reason(Why.NO_SIGNAL): "no signal",
+    Reason(Why.NOT_ANIMAL, "person"): "not an animal: person",
     Reason(Why.BAD_FILE, "no such moment: it says"): "bad file: no such moment: it says",
     Reason(Why.NO_MOMENT, "4 s is outside"): "no such moment: 4 s is outside",
 }

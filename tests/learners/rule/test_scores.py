@@ -64,6 +64,13 @@ def test_knn_is_that_of_scikit_learn():
     oracle = neighbors.NearestNeighbors(n_neighbors=1).fit(unit)
     distance, _ = oracle.kneighbors(new / np.linalg.norm(new, axis=1, keepdims=True))
     np.testing.assert_allclose(score.score(new, None), -distance[:, -1], atol=1e-5)
+    labels = rng.integers(0, 3, 600)
+    apart = np.empty(600)
+    for name in range(3):
+        others = neighbors.NearestNeighbors(n_neighbors=1).fit(unit[labels != name])
+        apart[labels == name] = others.kneighbors(unit[labels == name])[0][:, 0]
+    np.testing.assert_allclose(score.apart(labels), -apart, atol=1e-5)
+    assert not len(score.apart(np.zeros(600, int)))
 
 
 def test_knn_is_that_of_pytorch_ood():

@@ -20,7 +20,7 @@ from learners.cli.settings import TrainSettings
 from learners.training import callbacks
 from learners.training import learner as learner_module
 from learners.training.checkpoints import Checkpoints
-from learners.training.keep import Keep, Kept
+from learners.training.keep import Epoch, Keep, Kept
 from learners.training.learner import fine_tune, make_learner
 from learners.training.objectives import class_objective
 from learners.training.probe import ByPart
@@ -152,7 +152,7 @@ def test_the_best_or_the_last_epoch_is_kept(tmp_path, last):
         network = nn.Linear(2, 2)
         weights.append(network.state_dict())
         figures = {"train_loss": 1.0, "valid_loss": loss, "accuracy": 0.5}
-        kept = keep.offer(network, figures, phase="unfrozen", epoch=epoch, of=3, items=6)
+        kept = keep.offer(network, Epoch("unfrozen", epoch, 3, figures, 6))
         assert kept == (last or epoch == 1)
     restored = nn.Linear(2, 2)
     facts = Keep(tmp_path).restore(restored)
@@ -183,7 +183,9 @@ def test_improved_networks_can_be_used_during_the_training(
     learn = learner(folder, tmp_path, cbs=[callbacks.EpochEnd(records)])
     losses, offer = iter([0.9, 0.8, 0.7, 0.75, 0.1]), records.keep.offer
     monkeypatch.setattr(
-        records.keep, "offer", lambda x, figures, **of: offer(x, {"valid_loss": next(losses)}, **of)
+        records.keep,
+        "offer",
+        lambda x, epoch: offer(x, epoch._replace(figures={"valid_loss": next(losses)})),
     )
     states = []
     learn.add_cb(_AfterEpoch(lambda learn: states.append(copy.deepcopy(learn.model.state_dict()))))
