@@ -4,7 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 TRAIN  := $(VENV)/.train
 READY  := $(VENV)/.ready
-SIDE_BY_SIDE = -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist worksteal
+# Our own bytecode is cached for the tests' processes even where Python may not.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist worksteal
 
 .PHONY: demo test test-fast quality docs bench bench-fuzz notebooks release app clean
 .DEFAULT_GOAL := demo
@@ -21,27 +22,24 @@ $(TRAIN): pyproject.toml constraints.txt | $(BIN)/uv
 	@$(INSTALL) -e '.[train,app]'
 	@touch $@
 
+# What the tests need besides. They start hundreds of processes: where Python may not cache bytecode, each would
+# compile what it imports again.
 $(READY): $(TRAIN)
-	@$(INSTALL) -e '.[all,dev]'
+	@$(INSTALL) $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode) -e '.[all,dev]'
 	@touch $@
 
 demo: $(TRAIN)
 	$(BIN)/python -m learners.finetune --data demo:glitches --size 96 --epochs 8 \
 	  --calibration 0.2 --out runs/glitches --overwrite
 
-# The tests start hundreds of processes, each of which would compile what it imports again where Python may not
-# cache bytecode: it lies in the environment.
-test test-fast: export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
-test test-fast: export PYTHONDONTWRITEBYTECODE :=
-
 # A process more than there are cores, for a fifth of a test is waiting (of two more nothing is gained);
 # whichever is through takes half of what another has left. The tests of a file, which share its models
 # and servers, mostly stay together.
 test: $(READY)
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --durations 10
+	$(PYTEST) --durations 10
 
 test-fast: $(READY)
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not slow"
+	$(PYTEST) -m "not slow"
 
 quality: $(READY)
 	$(BIN)/ruff check .

@@ -4,7 +4,11 @@
 each engine, including opening files and deciding. All use float32, the same network and batch size, in
 alternating rounds. Then the time of the command for one file, by each engine.
 
+With ``--tokens`` it is text that is predicted: `learners.scratch.gpt.GPT` of random weights continues a prompt of 8 tokens, in
+turns with the cache of keys and values and without. Both give the same tokens.
+
     python benchmarks/bench_predict.py runs/photos/model photos --count 1000 --rounds 5
+    python benchmarks/bench_predict.py --tokens 16 64 256 --width 256 --depth 4
 """
 
 from __future__ import annotations
@@ -23,6 +27,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import learners.cli.console  # noqa: F401  (as the command does: waiting threads sleep)
 from benchmarks._shared import demo_files, demo_run, parse, software_and_hardware, spread
 
+#: Tokens that generation continues.
+PROMPT = 8
+
 
 def main() -> None:
     import numpy as np
@@ -39,7 +46,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--starts", type=int, default=3, help="of the command, with one file")
     parser.add_argument("--engines", nargs="+", default=["torch", "onnx"])
+    parser.add_argument("--tokens", type=int, nargs="+", help="to generate, instead of files")
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--depth", type=int, default=4)
     settings = parse(parser, count=8, bs=4, rounds=1, starts=0, engines=["torch"])
+    if settings.tokens:
+        generate(settings)
+        return
     model = settings.model or str(demo_run(settings.small) / "model")
     predictors = {
         name: Predictor(model, engine=name, tta=False, bs=settings.bs) for name in settings.engines
@@ -82,6 +95,37 @@ def main() -> None:
         for name, seconds in alternate(commands, settings.starts).items():
             print(f"the command, one file, {name}: {statistics.median(seconds):.2f} s")
     print(software_and_hardware("timm", "onnxruntime"))
+
+
+def generate(settings: argparse.Namespace) -> None:
+    """Compare generation with the cache and without for each number of tokens."""
+    import torch
+
+    from learners.scratch.gpt import GPT, GPTConfig
+
+    print(software_and_hardware())
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = GPTConfig(
+        vocabulary=1000, context=PROMPT + max(settings.tokens), width=settings.width, depth=settings.depth, heads=4
+    )  # fmt: skip
+    network, prompt = GPT(config), torch.randint(1000, (1, PROMPT))
+    for tokens in settings.tokens:
+        texts = []
+
+        def write(tokens: int, texts: list[torch.Tensor], cached: bool) -> None:
+            texts.append(network.generate(prompt, tokens, temperature=0, cached=cached))
+
+        ways = {
+            name: partial(write, tokens, texts, name == "cached") for name in ("cached", "uncached")
+        }
+        times = alternate(ways, settings.rounds + 1)
+        assert all(torch.equal(text, texts[0]) for text in texts), "the cache changes the tokens"
+        cached, uncached = (seconds[1:] for seconds in times.values())  # the first is a warm-up
+        print(
+            f"{tokens} tokens: cached {1000 * statistics.median(cached):.0f} ms, uncached "
+            f"{1000 * statistics.median(uncached):.0f} ms, cached / uncached {spread(cached, uncached)}"
+        )
 
 
 def alternate(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:

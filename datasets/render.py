@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from datasets.core.address import as_path, is_folder, member, without_secrets
+from datasets.core.address import as_path, contents, is_folder, member, without_secrets
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.options import Checked, option, positional
@@ -183,7 +183,7 @@ def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejec
                     data = picture if isinstance(picture, bytes) else picture.read_bytes()
                     copy.parent.mkdir(parents=True, exist_ok=True)
                     write_beside(copy, data, durable=False)
-                    rendered.append((Path(file_at(part.path)), copy))
+                    rendered.append((as_path(file_at(part.path)), copy))
     return rendered, rejected
 
 
@@ -199,7 +199,7 @@ def _by_kind(
     rejected: list[Rejected] = []
     drawn = drawn_kinds()
     for name in files:
-        name = without_secrets(str(name))
+        name = contents(without_secrets(str(name)))
         if is_folder(name):
             inside, bad = files_below(name)
             rejected += bad

@@ -30,7 +30,6 @@ UNSEEN = {
     "aiohttp": "fsspec, for https://",
     "flask-cors": "moto.server",
     "moto": "tests.buckets, in a process of its own",
-    "s3fs": "fsspec, for s3://",
     "python-calamine": "pandas, for spreadsheets",
     "accelerate": "accelerate launch, which starts the processes of a training",
     "onnxscript": "torch.onnx",

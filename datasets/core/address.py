@@ -429,9 +429,12 @@ def _files(address: str) -> tuple[Any, str, AbstractContextManager[Any]]:
     scheme, _, inside = head.partition("://")
     try:
         if chain:
-            with _opening.setdefault(os.getpid(), threading.Lock()):
+            with _opening.setdefault(os.getpid(), threading.RLock()):
                 archive, lock = _archive(scheme, tail, os.getpid())
             return archive, inside, lock
+        if scheme in ("s3", "s3a"):
+            with _opening.setdefault(os.getpid(), threading.RLock()):
+                return _buckets(os.getpid()), inside, nullcontext()
         from fsspec.core import url_to_fs
 
         return *url_to_fs(_full(head), **_OPTIONS.get(scheme, {})), nullcontext()
@@ -449,15 +452,22 @@ def _files(address: str) -> tuple[Any, str, AbstractContextManager[Any]]:
 
 
 #: Packages of the extra ``cloud``.
-_OF_EXTRA = ("fsspec", "s3fs", "aiohttp")
+_OF_EXTRA = ("fsspec", "botocore", "aiohttp")
 #: Options of drivers. What is listed is remembered here, and for one run.
 _OPTIONS: dict[str, dict[str, Any]] = {
-    scheme: {"use_listings_cache": False} for scheme in ("s3", "s3a", "gs", "gcs", "http", "https")
+    scheme: {"use_listings_cache": False} for scheme in ("gs", "gcs", "http", "https")
 }
 
 
-#: Held, by process, while an archive is opened: a fork never gets one that a thread holds.
-_opening: dict[int, threading.Lock] = {}
+#: Held, by process, while an archive, which may be in a bucket, is opened: a fork never gets one that a thread holds.
+_opening: dict[int, threading.RLock] = {}
+
+
+@lru_cache(1)  # connections belong to a process
+def _buckets(process: int) -> Any:
+    from datasets.core.buckets import Buckets
+
+    return Buckets(REQUESTS)
 
 
 @lru_cache(8)  # an archive's table of contents is read once in a process
@@ -493,22 +503,9 @@ def _pages(address: str, files: Any, inside: str) -> Iterator[list[dict[str, Any
         found = _answer(address, lambda: files.ls(inside, detail=True))
         yield sorted(found, key=lambda info: str(info["name"]))
         return
-    bucket, key, _ = files.split_path(inside)
-    words = {"Bucket": bucket, "Prefix": f"{key.rstrip('/')}/" if key else "", "Delimiter": "/"}
-    while True:
-        page = _answer(address, lambda: files.call_s3("list_objects_v2", **words))
-        found = [
-            {"name": f"{bucket}/{one['Key']}", "type": "file", "size": one["Size"], **one}
-            for one in page.get("Contents", ())
-        ]
-        folders = [
-            {"name": f"{bucket}/{one['Prefix']}", "type": "directory"}
-            for one in page.get("CommonPrefixes", ())
-        ]
-        yield sorted([*found, *folders], key=lambda info: str(info["name"]))
-        if not page.get("IsTruncated"):
-            return
-        words["ContinuationToken"] = page["NextContinuationToken"]
+    pages = files.pages(inside)
+    while (page := _answer(address, lambda: next(pages, None))) is not None:
+        yield sorted(page, key=lambda info: str(info["name"]))
 
 
 def _named(folder: str, name: str) -> str:
@@ -546,7 +543,8 @@ def _passes(error: Exception) -> bool:
     """Whether a server may answer the next time. The drivers of buckets and hubs ask again themselves."""
     cause = error.__cause__ or error
     status = getattr(cause, "status", None)
-    return type(cause).__module__.startswith("aiohttp") and (status is None or status >= 500)
+    library = type(cause).__module__.partition(".")[0]
+    return library in ("aiohttp", "urllib3") and (status is None or status >= 500)
 
 
 def _reason(error: Exception) -> str:
@@ -576,7 +574,12 @@ def _recalled(address: str) -> State | str | None:
 
 
 def _remember(address: str, known: State | str) -> None:
-    Store().add(_state_file(address).stem, STATE, json.dumps(known).encode())
+    file, text = _state_file(address), json.dumps(known).encode()
+    with suppress(OSError):
+        if file.read_bytes() == text:  # to replace a file may wait for the disk
+            os.utime(file)
+            return
+    Store().add(file.stem, STATE, text)
 
 
 def _state_file(address: str) -> Path:

@@ -234,7 +234,7 @@ def log_to_terminal(file: Path | None = None) -> None:
     root = logging.getLogger()
     root.setLevel(logging.INFO)
     for name in (
-        "aiobotocore", "botocore", "httpx", "httpx2", "huggingface_hub", "timm", "matplotlib", "fontTools",
+        "botocore", "httpx", "httpx2", "huggingface_hub", "timm", "matplotlib", "fontTools",
     ):  # fmt: skip
         logging.getLogger(name).setLevel(logging.WARNING)
     for handler in root.handlers:

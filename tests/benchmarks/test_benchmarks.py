@@ -27,11 +27,11 @@ FOLDER = Path(_shared.__file__).parent
 FIGURES = {
     "bench_audit": r"made up +400 +all +\d+\.\d +\d+\.\d%[\s\S]*answers +\d",
     "bench_app": r"4 of 4 answered, 0 wrong; .* 95th percentile",
+    "bench_buckets": r"predict, again .*\d\.\d\d by processor time[\s\S]*train, bucket, second epoch[\s\S]*200 of 200 keys answered",
     "bench_epoch": r"ours / timm by clock +\d[\s\S]*ours / bare by clock +\d",
     "bench_events": r'"rows": \d[\s\S]*"many rows": \d',
     "bench_few": r"sounds 8 +\d\.\d+[\s\S]*macro F1 \d\.\d{3}; ten events of a class: its F1 \d\.\d{3}",
     "bench_fuzz": r"18 mutants of seed 0, 0 disallowed outcomes",
-    "bench_generate": r"16 tokens: cached \d+ ms, uncached \d+ ms, cached / uncached \d",
     "bench_kills": r"1 of 1 went on to the same weights and answers",
     "bench_many_files": r"2000 rows for 2000 files, 2000 of them different[\s\S]*2 of 2 damaged files listed, 0 others[\s\S]*the same answers",
     "bench_precision": r"test_efficientnet .* fp32: \d\.\d\d of the quickest's time",
@@ -88,7 +88,7 @@ def start_run(words: list[str], **options: Any) -> subprocess.Popen[str] | Progr
 
 #: Those that take over four seconds of a core. `make bench` runs them all at these sizes.
 LONG = {
-    "bench_app", "bench_epoch", "bench_events", "bench_few", "bench_fuzz", "bench_kills", "bench_many_files", "bench_render",
+    "bench_app", "bench_buckets", "bench_epoch", "bench_events", "bench_few", "bench_fuzz", "bench_kills", "bench_many_files", "bench_render",
     "bench_spans", "bench_speakers", "bench_time_to_accuracy", "bench_unknown", "check_real_data",
 }  # fmt: skip
 
