@@ -330,7 +330,7 @@ def test_without_labels_it_says_what_accuracy_to_expect(folder, others, capsys):
     assert sum(row["accepted"] for row in report["classes"]) + sum(report["reasons"].values()) == 9
     assert "accuracy to expect" in page
     assert "Confusion" not in page
-    with pytest.raises(SecondhandError, match=r"--label-column species .*--no-labels"):
+    with pytest.raises(SecondhandError, match=r"--label-column .*--no-labels"):
         main([*command, "--label-column", "species", "--out", str(others / "e")])
     with pytest.raises(SecondhandError, match=r"--unknown .*--no-labels"):
         main([*command, "--unknown", str(others / "strange"), "--out", str(others / "r2")])

@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklearn import metrics
 
 from learners.evaluation.held_out import Evaluation
-from learners.evaluation.label_figures import all_label_figures, score_labels
+from learners.evaluation.label_figures import all_label_figures, label_figures, score_labels
 from learners.rule.fitting import uncalibrated
 from learners.rule.thresholds import Threshold
 
@@ -59,7 +59,10 @@ def test_figures_are_scikit_learns() -> None:
         )
         assert row["f1"] == pytest.approx(f1)
         assert row["kept"] in ("yes", "less than guaranteed")
+    perfect = replace(scored, predicted=scored.targets == 1)
+    assert label_figures(perfect, 0, np.ones(len(scored.rows), bool))["f1"] == 1
     figures = all_figures["metrics"]
+    assert not {"unknown_f1", "unknown_items"} & {*figures}
     assert figures["test_map"] == pytest.approx(metrics.average_precision_score(y[rows], p))
     assert figures["test_precision"] == pytest.approx(
         metrics.precision_score(y[rows], assigned, average="micro")
