@@ -1,4 +1,4 @@
-"""Model folders on the Hugging Face hub: download ``hf:USER/NAME[@REVISION]``, upload a folder.
+"""Model folders elsewhere: download ``hf:USER/NAME[@REVISION]`` of the Hugging Face hub, or an address; upload a folder.
 
 Uses the hub's client, with its tokens, offline mode (HF_HUB_OFFLINE) and resumed downloads. Downloaded
 folders are not trusted.
@@ -6,32 +6,38 @@ folders are not trusted.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from datasets.core.address import as_path, is_address, listing, local, without_secrets
 from datasets.core.errors import SecondhandError, first_line
-from learners.model.bundle import FILES, Bundle, load_bundle
+from datasets.core.files import folder_beside
+from datasets.core.store import cache_root
+from learners.model.bundle import CONFIG, FILES, Bundle, load_bundle
 from learners.model.tensors import check_file
 
 PREFIX = "hf:"
 
 
 def model_folder(name: str | os.PathLike[str]) -> Path:
-    """Local path of a model folder; a folder on the hub is downloaded to, or updated in, the cache.
+    """Local path of a model folder; one on the hub, or at an address, is downloaded to, or updated in, the cache.
 
     Raises
     ------
     SecondhandError : the model does not exist, is private, or the hub cannot be reached and the model was never
         downloaded.
     """
-    name = os.fspath(name)
+    name = str(name)
+    if is_address(name):
+        return _fetched(without_secrets(name))
     if not name.startswith(PREFIX):
         return Path(name)
-    from datasets.core.store import cache_root
     from learners.backbones.hub import offline_if_unreachable
 
     repository, _, revision = checked(name.removeprefix(PREFIX)).partition("@")
@@ -42,6 +48,24 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
         snapshot_download(
             repository, revision=revision or None, local_dir=folder, allow_patterns=[*FILES]
         )
+    return folder
+
+
+def _fetched(address: str) -> Path:
+    """A folder in the cache with the files of a model as they are now at an address."""
+    files = {as_path(entry.address).name: entry for entry in listing(address) if entry.state}
+    files = {name: entry for name, entry in files.items() if name in FILES}
+    if CONFIG not in files:
+        raise SecondhandError(
+            f"{address} is not a model folder (it has no {CONFIG}). Give the folder model of a run"
+        )
+    state = hashlib.sha256(f"{address}{sorted(files.items())}".encode()).hexdigest()[:16]
+    folder = cache_root() / "models" / f"{as_path(address).name}@{state}"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder_beside(folder, replace=False) as place:
+            for name, entry in files.items():
+                shutil.copyfile(local(entry.address), place / name)
     return folder
 
 

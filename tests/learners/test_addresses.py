@@ -58,6 +58,18 @@ def test_a_table_is_that_of_a_disk_and_the_next_call_reads_no_picture(
     assert bucket.proxy.counts["GET file"] == 0
 
 
+def test_a_model_has_an_address_too(
+    bucket: Bucket, model: str, folder: Path, tmp_path: Path
+) -> None:
+    there, file = bucket.fill(Path(model), "models/digits"), str(folder / "red" / "red_000.jpg")
+    for number, one in enumerate((model, there)):
+        assert predict([one, file, "--out", str(tmp_path / f"{number}.csv")]) == 0
+    assert evaluate([there, "--data", str(folder), "--out", str(tmp_path / "report")]) in (0, 3)
+    assert (tmp_path / "0.csv").read_text() == (tmp_path / "1.csv").read_text()
+    with pytest.raises(SecondhandError, match=r"^s3://photos/models "):
+        predict(["s3://photos/models", file])
+
+
 def test_an_interrupted_job_leaves_nothing_in_the_bucket_and_goes_on(
     bucket: Bucket, model: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
