@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -98,6 +99,14 @@ def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
                 assert figures[name]["low"] <= figures[name]["value"] <= figures[name]["high"]
 
     assert [sum(found["reliability"][when]["count"]) for when in ("before", "after")] == [57, 57]
+
+
+def test_a_background_has_its_share_before_the_temperature_too(evaluation, bundle):
+    scored = score_items(evaluation, bundle)
+    calibrator = replace(bundle.rule.calibrator, background=True)
+    beside = replace(scored, rule=replace(bundle.rule, calibrator=calibrator))
+    logits = np.pad(scored.logits, ((0, 0), (0, 1)))
+    np.testing.assert_allclose(beside.before, softmax(logits, axis=1)[:, :-1])
 
 
 def test_no_threshold_is_stricter_than_certainty():
