@@ -140,7 +140,7 @@ class Journal:
                 continue
             try:
                 prediction, more = read_line(line.decode("utf-8", "surrogateescape"))
-                state = None if more["state"] is None else FileState(*more["state"])
+                state = None if more["state"] is None else FileState(**more["state"])
             except (ValueError, TypeError, KeyError) as error:
                 raise SecondhandError(
                     f"{self.file}: damaged ({quoted(str(error))}); --overwrite begins anew"
