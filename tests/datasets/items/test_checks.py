@@ -275,6 +275,16 @@ def test_two_files_of_one_content_in_the_last_source_are_taken_out(
     assert "labelled 'cat' and 'dog'" in reasons(table)["copy.jpg"]
 
 
+def test_two_files_of_one_content_in_the_last_source_correct_a_label_if_they_agree(
+    root: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copy(root / "cat" / "0.jpg", tmp_path / "copy.jpg")
+    text = f"path,label\n{root}/cat/0.jpg,dog\n{copy},dog\n"
+    table = load_table([str(root), str(write(tmp_path / "corrected.csv", text))])
+    assert table.frame.set_index("path").loc[str(root / "cat/0.jpg"), "label"] == "dog"
+    assert reasons(table)["copy.jpg"] == f"a copy of {root}/cat/0.jpg"
+
+
 def test_of_answers_the_labels_changed_by_hand_are_taken(root: Path, tmp_path: Path) -> None:
     """A refusal does not label a file as unknown; a change to "unknown" does."""
     more = [picture(tmp_path / f"{i}.png") for i in range(5)]

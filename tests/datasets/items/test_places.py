@@ -165,6 +165,12 @@ def test_a_multi_label_window_has_all_labels_in_it(path: str) -> None:
             assert named == [expected] * bool(expected), (row, name)
 
 
+def test_a_moment_of_a_recording_is_no_span_of_it(path: str) -> None:
+    spans = Spans(table(path, ("a", 5.0, 5.5)))
+    rows = table(path, ("b", NAN, NAN), ("b", 4.9, 5.6)).assign(gps=5.2)
+    assert spans.labels_of(rows, SETTINGS, ["a", "b"]) == ["b", "a|b"]
+
+
 def test_the_rest_of_a_recording_has_no_call(path: str) -> None:
     rows = table(path, ("a", 4.0, 4.5), ("b", 12.0, 14.0), ("unknown", 17.0, 17.5))
     spans = Spans(rows)
@@ -180,6 +186,16 @@ def test_the_rest_of_a_recording_has_no_call(path: str) -> None:
     assert {*rest["group"]} == {"g"}
     few = rest_of_recordings(frame, spans, SETTINGS, overlap=0.25, most={"train": 2}, seed=0)
     assert len(few) == 2
+    drawn = [
+        tuple(
+            rest_of_recordings(frame, spans, SETTINGS, overlap=0.25, most={"train": 2}, seed=seed)[
+                "start"
+            ]
+        )
+        for seed in (*range(5), 0)
+    ]
+    assert drawn[-1] == drawn[0]
+    assert len({*drawn}) > 1
     none = rest_of_recordings(frame, spans, SETTINGS, overlap=0.25, most={"valid": 2}, seed=0)
     assert none.empty
 

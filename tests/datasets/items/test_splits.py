@@ -513,6 +513,23 @@ def test_a_named_fold_that_overlaps_is_not_learned_from() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("groups", "divided"), [(3, True), (4, False)])
+def test_groups_are_divided_for_calibration_if_too_few(
+    groups: int, divided: bool, seed: int
+) -> None:
+    """A quarter of what is held out needs four groups."""
+    frame = pd.concat([
+        table({"a": 12}, lambda label, i: f"g{i % groups}", lambda label, i: "valid"),
+        table({"b": 12}, split=lambda label, i: "train"),
+        table({"b": 12}, split=lambda label, i: "train").assign(label="a"),
+    ])  # fmt: skip
+    frame = frame.assign(path=range(len(frame))).astype({"path": str}).reset_index(drop=True)
+    split, _ = assign_splits(frame, valid=0.3, calibration=0.1, seed=seed)
+    assert split["split"].eq("calibration").sum() == 3
+    assert bool(groups_in(split, "valid") & groups_in(split, "calibration")) == divided
+
+
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("files", [3, 4, 5])
 @pytest.mark.parametrize("grouped", [False, True])
 def test_valid_and_calibration_have_a_file_each(files: int, grouped: bool, seed: int) -> None:

@@ -242,6 +242,7 @@ def test_a_class_is_the_weakest_only_beyond_chance():
 
     clear = pd.concat([rows("a", 40, 0), rows("b", 10, 30), rows("c", 38, 2)], ignore_index=True)
     assert weakest_class(clear) == "b"
+    assert weakest_class(pd.concat([clear, rows("d", 5, 35)], ignore_index=True)) == "d"
     similar = pd.concat([rows("a", 36, 4), rows("b", 33, 7)], ignore_index=True)
     assert weakest_class(similar) is None
     assert weakest_class(similar.head(0)) is None
