@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -148,7 +149,7 @@ class Command:
         while self.running():
             spent = self.spent()
             lines = log.read_text("utf-8") if log.exists() else ""
-            ends += [spent] * (lines.count(" INFO Epoch ") - len(ends))
+            ends += [spent] * (len(re.findall(r" INFO Epoch .*: training loss", lines)) - len(ends))
             time.sleep(0.05)
         return [ends[0], ends[1] - ends[0]]
 
