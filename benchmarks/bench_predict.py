@@ -4,11 +4,11 @@
 each engine, including opening files and deciding. All use float32, the same network and batch size, in
 alternating rounds. Then the time of the command for one file, by each engine.
 
-With ``--tokens`` it is text that is predicted: `learners.scratch.gpt.GPT` of random weights continues a prompt of 8 tokens, in
-turns with the cache of keys and values and without. Both give the same tokens.
+With ``--tokens`` text, too: `learners.scratch.gpt.GPT` of random weights continues a prompt of 8 tokens, in turns with the cache
+of keys and values and without. Both give the same tokens. ``--count 0`` leaves the files out.
 
     python benchmarks/bench_predict.py runs/photos/model photos --count 1000 --rounds 5
-    python benchmarks/bench_predict.py --tokens 16 64 256 --width 256 --depth 4
+    python benchmarks/bench_predict.py --count 0 --tokens 16 64 256 --width 256 --depth 4
 """
 
 from __future__ import annotations
@@ -32,12 +32,6 @@ PROMPT = 8
 
 
 def main() -> None:
-    import numpy as np
-    import torch
-
-    from datasets.kinds.finding import find_files
-    from learners.inference.predictor import Predictor
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", help="one of digits if not given")
     parser.add_argument("folder", nargs="?", help="of files; demo:digits if not given")
@@ -46,13 +40,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--starts", type=int, default=3, help="of the command, with one file")
     parser.add_argument("--engines", nargs="+", default=["torch", "onnx"])
-    parser.add_argument("--tokens", type=int, nargs="+", help="to generate, instead of files")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[], help="to generate")
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--depth", type=int, default=4)
-    settings = parse(parser, count=8, bs=4, rounds=1, starts=0, engines=["torch"])
+    settings = parse(
+        parser, count=8, bs=4, rounds=1, starts=0, engines=["torch"], tokens=[16], width=32, depth=2
+    )
+    if settings.count:
+        predict(settings)
     if settings.tokens:
         generate(settings)
-        return
+
+
+def predict(settings: argparse.Namespace) -> None:
+    """Compare the rates of prediction of files with that of the bare forward pass."""
+    import numpy as np
+    import torch
+
+    from datasets.kinds.finding import find_files
+    from learners.inference.predictor import Predictor
+
     model = settings.model or str(demo_run(settings.small) / "model")
     predictors = {
         name: Predictor(model, engine=name, tta=False, bs=settings.bs) for name in settings.engines

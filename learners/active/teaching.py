@@ -99,6 +99,7 @@ class Pool:
     taught : content that has a label already and is left out.
     rejected : bad files.
     skipped : other files in the folders that were named, by ending.
+    count : number of files.
     judged, labelled, copies, silent : number of files or windows that are candidates, have a label already, are
         copies of an earlier file, and are silent.
     """
@@ -108,13 +109,11 @@ class Pool:
     taught: LabelledContent = field(default_factory=LabelledContent)
     rejected: list[Rejected] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    count: int = 0
     judged: int = 0
     labelled: int = 0
     copies: int = 0
     silent: int = 0
-
-    def __post_init__(self) -> None:
-        self.files = [*self.files]
 
     @classmethod
     def open(cls, settings: PoolSettings, paths: Sequence[str], out: Path) -> Pool:
@@ -123,16 +122,11 @@ class Pool:
         settings.model = str(model_folder(settings.model))
         predictor = Predictor(settings.model, **settings.computing)
         taught, skipped = labelled_in(settings.model), Counter[str]()
-        files = [*some_files(paths, predictor.kind, skipped)]
+        files = some_files(paths, predictor.kind, skipped)
         if KINDS[predictor.kind].opened:
             return cls(predictor, files, taught, skipped=skipped)
         rejected = add_embeddings(files, predictor.lookup, resolve=True)
         return cls(predictor, predictor.lookup.parts(), taught, rejected, skipped)
-
-    @property
-    def count(self) -> int:
-        """Number of files."""
-        return len([*self.files])
 
     @property
     def unit(self) -> str:
@@ -142,7 +136,8 @@ class Pool:
 
     def __iter__(self) -> Iterator[DetailedPrediction]:
         before = set[tuple[int, str]]()
-        for part, windows in self.predictor.predict_windows(nameable(self.files, self.rejected)):
+        files = nameable(self._counted(), self.rejected)
+        for part, windows in self.predictor.predict_windows(files):
             bad = next((w.prediction.reason for w in windows if w.prediction.reason.failed), None)
             if bad is not None:
                 self.rejected.append(Rejected(part.path, bad.detail))
@@ -163,6 +158,11 @@ class Pool:
                 else:
                     self.judged += 1
                     yield window
+
+    def _counted(self) -> Iterator[FileOrPart]:
+        for file in self.files:
+            self.count += 1
+            yield file
 
 
 def suggest(pool: Pool, *, n: int = 50, mine: bool = False) -> list[Suggestion]:

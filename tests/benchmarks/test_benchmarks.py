@@ -35,7 +35,7 @@ FIGURES = {
     "bench_kills": r"1 of 1 went on to the same weights and answers",
     "bench_many_files": r"2000 rows for 2000 files, 2000 of them different[\s\S]*2 of 2 damaged files listed, 0 others[\s\S]*the same answers",
     "bench_precision": r"test_efficientnet .* fp32: \d\.\d\d of the quickest's time",
-    "bench_predict": r"ours, torch +\d+ files/s, of the bare rate \d+\.\d\d  \[",
+    "bench_predict": r"ours, torch +\d+ files/s, of the bare rate \d+\.\d\d  \[[\s\S]*16 tokens: cached \d+ ms, uncached \d+ ms, cached / uncached \d",
     "bench_render": r"librosa, default size +\d[\s\S]*gwpy, by hand +\d",
     "bench_spans": r"spans: found \d+\.\d[\s\S]*hand: false_alarms \d",
     "bench_speakers": r"ours +\d\.\d{3}[\s\S]*above peer",

@@ -264,25 +264,23 @@ def test_a_correction_settles_what_the_first_source_says_twice(root: Path, tmp_p
     assert len(table.frame) == 7
 
 
-def test_two_files_of_one_content_in_the_last_source_are_taken_out(
-    root: Path, tmp_path: Path
-) -> None:
-    """Neither label is later than the other."""
-    copy = shutil.copy(root / "cat" / "0.jpg", tmp_path / "copy.jpg")
-    text = f"path,label\n{root}/cat/0.jpg,cat\n{copy},dog\n"
-    table = load_table([str(root), str(write(tmp_path / "corrected.csv", text))])
-    assert len(table.frame) == 5
-    assert "labelled 'cat' and 'dog'" in reasons(table)["copy.jpg"]
-
-
+@pytest.mark.parametrize(
+    ("label", "kept", "reason"),
+    [
+        ("cat", [], "labelled 'cat' and 'dog'"),  # neither label is later than the other
+        ("dog", ["dog"], "a copy of {}"),
+    ],
+)
 def test_two_files_of_one_content_in_the_last_source_correct_a_label_if_they_agree(
-    root: Path, tmp_path: Path
+    root: Path, tmp_path: Path, label: str, kept: list[str], reason: str
 ) -> None:
-    copy = shutil.copy(root / "cat" / "0.jpg", tmp_path / "copy.jpg")
-    text = f"path,label\n{root}/cat/0.jpg,dog\n{copy},dog\n"
+    first = root / "cat" / "0.jpg"
+    copy = shutil.copy(first, tmp_path / "copy.jpg")
+    text = f"path,label\n{first},{label}\n{copy},dog\n"
     table = load_table([str(root), str(write(tmp_path / "corrected.csv", text))])
-    assert table.frame.set_index("path").loc[str(root / "cat/0.jpg"), "label"] == "dog"
-    assert reasons(table)["copy.jpg"] == f"a copy of {root}/cat/0.jpg"
+    assert len(table.frame) == 5 + len(kept)
+    assert table.frame.loc[table.frame["path"].eq(str(first)), "label"].tolist() == kept
+    assert reason.format(first) in reasons(table)["copy.jpg"]
 
 
 def test_of_answers_the_labels_changed_by_hand_are_taken(root: Path, tmp_path: Path) -> None:
