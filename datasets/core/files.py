@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from stat import S_IMODE
+from stat import S_IMODE, S_ISREG
 
 
 def write_beside(file: Path, content: bytes, *, durable: bool = True) -> None:
@@ -122,7 +122,11 @@ def is_replaceable(file: Path) -> bool:
 
     A device or pipe would be gone, for every other program, too; ``/dev/stdout`` is a link to an open file.
     """
-    return file.absolute().parent != Path("/dev") and (file.is_file() or not file.exists())
+    try:  # asked once, because another process may write it
+        is_file = S_ISREG(file.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        is_file = True
+    return is_file and file.absolute().parent != Path("/dev")
 
 
 def _move_into_place(beside: Path, file: Path, durable: bool) -> None:

@@ -195,6 +195,17 @@ def test_names_in_the_folder_of_devices_are_not_for_files(tmp_path, name, replac
     assert is_replaceable(tmp_path / name) == replaceable
 
 
+def test_a_file_that_another_process_writes_meanwhile_is_replaceable(tmp_path):
+    class Appearing(type(tmp_path)):
+        def stat(self, **options):
+            try:
+                return super().stat(**options)
+            finally:
+                self.touch()
+
+    assert is_replaceable(Appearing(tmp_path / "a"))
+
+
 def test_there_is_no_other_way_to_write():
     """Except for runs, which grow in place."""
     ours = [
