@@ -33,6 +33,31 @@ CHECKED = {
 }  # fmt: skip
 
 
+#: Numbers of the tags of a TIFF (TIFF 6.0, sections 2 and 8).
+_BITS, _SAMPLES, _PLANAR = 258, 277, 284
+
+
+def planes_described(picture: Image.Image) -> Image.Image:
+    """An opened TIFF whose channels are stored one after the other without compression, read as it is stored.
+
+    Pillow describes each plane by the first letters of the pixels' format alone: 16-bit planes as 8-bit ones, and a
+    single channel as if it had neither bits nor byte order. Any other picture stays as it is.
+    """
+    tags = getattr(picture, "tag_v2", {})
+    if tags.get(_PLANAR) != 2 or not picture.tile or picture.tile[0].codec_name != "raw":  # type: ignore[attr-defined]
+        return picture
+    if tags.get(_SAMPLES, 1) == 1:  # then the tag says nothing
+        tags[_PLANAR] = 1
+        picture._setup()  # type: ignore[attr-defined]
+    elif max(tags.get(_BITS, (1,))) == 16:
+        order = ";16L" if tags.prefix == b"II" else ";16B"
+        picture.tile = [  # type: ignore[attr-defined]
+            tile._replace(args=(tile.args[0] + order, *tile.args[1:]))
+            for tile in picture.tile  # type: ignore[attr-defined]
+        ]
+    return picture
+
+
 def rle4_decoded(picture: Image.Image, file: BinaryIO) -> Image.Image:
     """A bitmap that is compressed to runs of four-bit pixels, decoded; any other picture as it is.
 

@@ -25,7 +25,7 @@ from PIL import Image, UnidentifiedImageError
 from datasets.core.address import local
 from datasets.core.checked import check_fields, one_of
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, first_line
-from datasets.core.upstream import rle4_decoded
+from datasets.core.upstream import planes_described, rle4_decoded
 from datasets.images.standalone import fit, rgb, short_side
 
 log = logging.getLogger(__name__)
@@ -246,7 +246,7 @@ def opened(
         else:
             picture = Image.open(file, formats=FORMATS)
             _check_size(picture, name)
-            yield rle4_decoded(picture, file), file
+            yield rle4_decoded(planes_described(picture), file), file
 
 
 def _check_size(picture: Image.Image, name: str) -> None:

@@ -200,6 +200,68 @@ def test_16_bit_grey_is_divided_by_257(kind: str) -> None:
     assert (opened == opened[..., :1]).all()
 
 
+def planar_tiff(planes: np.ndarray, order: str, tile: int | None = None) -> bytes:
+    """A TIFF whose channels [channels, height, width] are stored one after the other, in strips of five rows or tiles."""
+    channels, height, width = planes.shape
+    bits, is_float = 8 * planes.itemsize, planes.dtype.kind == "f"
+    stored = planes.astype(planes.dtype.newbyteorder(order))
+    if tile is None:
+        parts = [plane[at : at + 5].tobytes() for plane in stored for at in range(0, height, 5)]
+    else:
+        padded = np.pad(stored, ((0, 0), (0, -height % tile), (0, -width % tile)))
+        parts = [
+            plane[y : y + tile, x : x + tile].tobytes()
+            for plane in padded
+            for y in range(0, height, tile)
+            for x in range(0, width, tile)
+        ]
+    tags: dict[int, tuple[int, list[int]]] = {
+        256: (4, [width]), 257: (4, [height]), 258: (3, [bits] * channels), 259: (3, [1]),
+        262: (3, [2 if channels > 2 else 1]), 277: (3, [channels]), 284: (3, [2]),
+        339: (3, [3 if is_float else 1] * channels),
+    }  # fmt: skip
+    if channels == 4:
+        tags[338] = (3, [2])
+    lengths = [len(part) for part in parts]
+    offsets = [8 + sum(lengths[:number]) for number in range(len(parts))]
+    places = {273: offsets, 278: [5], 279: lengths}
+    if tile is not None:
+        places = {322: [tile], 323: [tile], 324: offsets, 325: lengths}
+    tags |= {tag: (4, values) for tag, values in places.items()}
+    body, extra = b"".join(parts), b""
+    directory = 8 + len(body) + len(body) % 2
+    behind, rows = directory + 6 + 12 * len(tags), b""
+    for tag, (kind, values) in sorted(tags.items()):
+        content = struct.pack(f"{order}{len(values)}{'H' if kind == 3 else 'I'}", *values)
+        if len(content) > 4:
+            extra, content = extra + content, struct.pack(order + "I", behind + len(extra))
+        rows += struct.pack(order + "HHI", tag, kind, len(values)) + content.ljust(4, b"\0")
+    start = b"II*\0" if order == "<" else b"MM\0*"
+    return (
+        start + struct.pack(order + "I", directory) + body.ljust(directory - 8, b"\0")
+        + struct.pack(order + "H", len(tags)) + rows + bytes(4) + extra
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("tile", [None, 16])
+@pytest.mark.parametrize(
+    ("kind", "channels"), [("u1", 3), ("u2", 3), ("u2", 4), ("u1", 1), ("u2", 1), ("f4", 1)]
+)
+def test_planes_of_a_tiff_are_read_at_every_depth(
+    kind: str, channels: int, tile: int | None, order: str
+) -> None:
+    planes = RNG.integers(0, 256, (channels, 21, 37)).astype(kind)
+    planes[:, 0, :2] = 0, 255  # of floats, the whole range
+    if kind == "u2":
+        planes *= 257
+    if channels == 4:
+        planes[3] = 65535  # opaque
+    opened = np.asarray(open_picture(planar_tiff(planes, order, tile)))
+    expected = np.moveaxis(planes[:3], 0, -1) / (257 if kind == "u2" else 1)
+    np.testing.assert_allclose(opened, np.broadcast_to(expected, opened.shape), atol=0.5)
+
+
 def test_float_pictures_are_stretched_and_nan_is_refused() -> None:
     values = np.linspace(-3, 5, 12, dtype=np.float32).reshape(3, 4)
     opened = np.asarray(open_picture(encoded(Image.fromarray(values), "TIFF")))[..., 0]
