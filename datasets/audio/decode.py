@@ -12,7 +12,7 @@ import logging
 import math
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
@@ -216,20 +216,51 @@ def loudness(signal: NDArray[np.floating], rate: int) -> float:
     return 10 * math.log10(loudest) if loudest > 1e-14 else -math.inf
 
 
-class _Patched(io.FileIO):
-    """A file some bytes of which are read as others."""
+class _Patched(io.RawIOBase):
+    """A file some bytes of which are read as others, and with a header that is not in it."""
 
-    def __init__(self, path: str | os.PathLike[str], patches: Sequence[tuple[int, bytes]]) -> None:
-        super().__init__(path)
-        self._patches = patches
+    def __init__(self, path: str | os.PathLike[str], stated: Stated) -> None:
+        self._file = io.FileIO(path)
+        self._patches = stated.patches
+        self._at, self._header = stated.header or (0, b"")
+        self._size = os.fstat(self._file.fileno()).st_size + len(self._header)
+        self._place = 0
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
+        self._place = max(base + offset, 0)
+        return self._place
 
     def readinto(self, buffer: Any) -> int:
-        begin, view = self.tell(), memoryview(buffer).cast("B")
-        count = super().readinto(view) or 0
+        view, begin = memoryview(buffer).cast("B"), self._place
+        behind = self._at + len(self._header)
+        if begin < self._at:
+            view = view[: self._at - begin]  # a reader asks again for the rest
+        if self._at <= begin < behind:
+            content = self._header[begin - self._at : begin - self._at + len(view)]
+            view[: len(content)] = content
+            count = len(content)
+        else:
+            self._file.seek(begin - (len(self._header) if begin >= behind else 0))
+            count = self._file.readinto(view) or 0
         for at, content in self._patches:
             first, last = max(at, begin), min(at + len(content), begin + count)
             if first < last:
                 view[first - begin : last - begin] = content[first - at : last - at]
+        self._place = begin + count
         return count
 
 
@@ -251,8 +282,8 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[Any, AudioInfo]]:
                 raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
             if is_mp4(head):
                 file: Any = stack.enter_context(Mp4Sound(path))
-            elif stated.patches:
-                patched = stack.enter_context(_Patched(here, stated.patches))
+            elif stated.patches or stated.header:
+                patched = stack.enter_context(io.BufferedReader(_Patched(here, stated)))
                 file = stack.enter_context(soundfile.SoundFile(patched))
             else:
                 file = stack.enter_context(soundfile.SoundFile(os.fsencode(here)))

@@ -6,9 +6,11 @@ there is. libsndfile refuses some of these files, and accepts others without a w
 
 from __future__ import annotations
 
+import mmap
+import os
 import struct
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import BinaryIO, NamedTuple
 
 from datasets.audio.riff import UNSTATED, chunks
@@ -23,6 +25,13 @@ _MOST_TAIL = (
 )  # bytes; a FLAC frame of 8 channels and 65 535 samples is larger, but none in use
 _BLOCK_SIZES = {1: 192, **{n: 144 << n for n in range(2, 6)}, **{n: 1 << n for n in range(8, 16)}}
 _TAGGED = 2048  # bytes from the start of an MP3 stream in which its first frame ends
+_BEHIND = 0.02  # of an MP3 file, that may be tags behind its frames
+_MOST_LOST = 10_000  # places at which a frame of MP3 is looked for behind damaged ones
+_MPEG1 = 3  # the version in the header of a frame; 2 and 0 are MPEG-2 and 2.5
+_KILOBITS = (
+    (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+    (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+)  # a second, by the rate in the header, of MPEG-2 and MPEG-1
 _MOST_CHUNKS = 256
 _MOST_AFTER = 1 << 16  # bytes behind the samples in which chunks are looked for
 _AFTER = (b"LIST", b"id3 ", b"ID3 ", b"guan", b"wamd", b"bext", b"iXML", b"cue ", b"JUNK", b"PAD ")
@@ -41,10 +50,12 @@ class Stated(NamedTuple):
     ----------
     missing : fraction of the stated length that is not in the file; 0 if nothing is stated.
     patches : bytes to write at an offset, so that the header states what there is.
+    header : bytes to put in at an offset, where a header is wanted that states what there is.
     """
 
     missing: float = 0.0
     patches: tuple[tuple[int, bytes], ...] = ()
+    header: tuple[int, bytes] | None = None
 
 
 def stated_length(stream: BinaryIO, size: int) -> Stated:
@@ -138,19 +149,87 @@ def _tag_length(stream: BinaryIO) -> int:
 
 
 def _mp3(stream: BinaryIO, begin: int, size: int) -> Stated:
-    """The number of bytes in the tag ``Xing`` or ``Info`` of the first frame."""
+    """The number of bytes in the tag ``Xing`` or ``Info`` of the first frame.
+
+    Without a tag the decoder takes the bit rate of the first frame for that of all, and of joined files that of the
+    first for the whole. Then the frames are counted.
+    """
     stream.seek(begin)
     frame = stream.read(_TAGGED)
     at = max(frame.find(b"Xing"), frame.find(b"Info"))
-    if at < 0 or len(frame) < at + 16:
+    flags = int.from_bytes(frame[at + 4 : at + 8]) if at >= 0 else 0
+    if at < 0 or len(frame) < at + 16 or not flags & 1:
+        frames = None if b"VBRI" in frame else _frames_of_mp3(stream, begin)
+        return Stated(header=(begin, _xing(frame, *frames))) if frames else Stated()
+    if not flags & 2:
         return Stated()
-    (flags,) = struct.unpack_from(">I", frame, at + 4)
-    at += 8 + 4 * (flags & 1)
-    (length,) = struct.unpack_from(">I", frame, at)
-    if not flags & 2 or length <= size + _SLACK:
+    count, length = struct.unpack_from(">II", frame, at + 8)
+    if length < (size - begin) * (
+        1 - _BEHIND
+    ):  # more than tags is behind the frames that are stated
+        frames = _frames_of_mp3(stream, begin)
+        if not frames or frames[0] <= count:
+            return Stated()
+        return Stated(patches=((begin + at + 8, struct.pack(">II", *frames)),))
+    if length <= size + _SLACK:
         return Stated()
     # libsndfile's decoder prints a warning for each file that is shorter.
-    return Stated(1 - (size - begin) / length, ((begin + at, struct.pack(">I", size - begin)),))
+    return Stated(
+        1 - (size - begin) / length, ((begin + at + 12, struct.pack(">I", size - begin)),)
+    )
+
+
+def _xing(first: bytes, count: int, length: int) -> bytes:
+    """A silent frame like the ``first`` that states the number of frames and of their bytes, as Xing's encoder began to.
+
+    The decoder looks for it behind the side information, and plays nothing of it.
+    """
+    version, mono = first[1] >> 3 & 3, first[3] >> 6 == 3
+    side = (17 if mono else 32) if version == _MPEG1 else (9 if mono else 17)
+    rate = (9 if version == _MPEG1 else 8) << 4 | first[2] & 0b1100  # 128 and 64 kbit/s
+    head = bytes([0xFF, first[1] | 1, rate, first[3]])
+    frame = _mp3_frame(head)
+    assert frame is not None
+    states = b"Xing" + struct.pack(">III", 3, count, length + frame)
+    return (head + bytes(side) + states).ljust(frame, b"\0")
+
+
+def _frames_of_mp3(stream: BinaryIO, begin: int) -> tuple[int, int] | None:
+    """Number of frames of layer 3 and of their bytes, from ``begin`` to the end of a file; None if there are none."""
+    state = os.fstat(stream.fileno())
+    if begin >= state.st_size:
+        return None
+    return _count_frames(stream.name, begin, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)  # once for a recording of many windows
+def _count_frames(path: str, begin: int, size: int, _changed: int) -> tuple[int, int] | None:
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at, count, length, lost = begin, 0, 0, 0
+        size = min(size, len(content))
+        while at + 4 <= size and lost < _MOST_LOST:
+            frame = _mp3_frame(content[at : at + 4])
+            # Behind a frame is another, or a tag, or nothing: two bytes alone may be found in any content.
+            if frame is not None and (count or _mp3_frame(content[at + frame : at + frame + 4])):
+                at, count, length = at + frame, count + 1, length + frame
+                continue
+            lost += 1
+            at = content.find(b"\xff", at + 1)
+            if at < 0:
+                break
+    return (count, length) if count and lost < _MOST_LOST else None
+
+
+def _mp3_frame(head: bytes) -> int | None:
+    """Bytes of the frame of layer 3 that begins with these four (ISO 11172-3, 2.4.1.3 and 13818-3); None if none does."""
+    if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:
+        return None
+    version, bits, rate = head[1] >> 3 & 3, head[2] >> 4, head[2] >> 2 & 3
+    if version == 1 or bits in (0, 15) or rate == 3:
+        return None
+    hertz = (44100, 48000, 32000)[rate] >> {_MPEG1: 0, 2: 1, 0: 2}[version]
+    kilobits = _KILOBITS[version == _MPEG1][bits - 1]
+    return (144 if version == _MPEG1 else 72) * kilobits * 1000 // hertz + (head[2] >> 1 & 1)
 
 
 def _flac(stream: BinaryIO, begin: int, head: bytes, size: int) -> Stated:

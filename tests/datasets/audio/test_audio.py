@@ -394,6 +394,59 @@ def test_of_a_recording_that_was_cut_off_what_is_there_is_read(tmp_path, kind, k
         check_whole(path)
 
 
+def mp3_of_variable_rate(rate, channels, quiet_first):
+    """Noise and near-silence, a second each: a file, and how long its first frame is, which states how many follow."""
+    noise = np.random.default_rng(0).normal(0, 0.2, (rate, channels))
+    parts = [1e-3 * noise, noise] if quiet_first else [noise, 1e-3 * noise]
+    buffer = io.BytesIO()
+    soundfile.write(
+        buffer, np.concatenate(parts), rate, format="MP3", bitrate_mode="VARIABLE",
+        compression_level=0.3,
+    )  # fmt: skip
+    data = buffer.getvalue()
+    second = data.index(data[:2], 4)
+    assert b"Xing" in data[:second]
+    return data, second
+
+
+def decoded_by_ffmpeg(data):
+    """Mean of the channels, [samples]."""
+    with av.open(io.BytesIO(data)) as container:
+        frames = [frame.to_ndarray().mean(axis=0) for frame in container.decode(audio=0)]
+    return np.concatenate(frames)
+
+
+@pytest.mark.parametrize("quiet_first", [False, True])
+@pytest.mark.parametrize(
+    ("rate", "channels"), [(44100, 1), (48000, 2), (22050, 2), (16000, 1), (8000, 1)]
+)
+def test_an_mp3_of_variable_rate_is_read_whole_without_a_header(
+    tmp_path, rate, channels, quiet_first
+):
+    data, first = mp3_of_variable_rate(rate, channels, quiet_first)
+    frames, path = data[first:], tmp_path / "a.mp3"
+    tag = b"ID3\x04\0\0\0\0\x02\0" + bytes(256)
+    variants = {
+        "streamed": frames,
+        "tagged": tag + frames + b"TAG" + bytes(125),
+        "joined": data + data,  # of which the first header states half
+    }
+    for name, content in variants.items():
+        path.write_bytes(content)
+        expected = decoded_by_ffmpeg(content)
+        signal, _ = read_audio(path)
+        assert len(signal) == pytest.approx(len(expected), abs=3 * 1152), name
+        assert len(signal) == pytest.approx(probe(path).frames, abs=1152), name
+        # Decoders differ in the delay that they leave out.
+        middle = expected[len(expected) // 2 - rate // 4 : len(expected) // 2 + rate // 4]
+        shift = np.correlate(signal, middle, "valid").argmax()
+        np.testing.assert_allclose(
+            signal[shift : shift + len(middle)], middle, atol=1e-2, err_msg=name
+        )
+        part, _ = read_audio(path, start=1.25, end=1.5)
+        np.testing.assert_allclose(part, signal[round(1.25 * rate) : round(1.5 * rate)], atol=2e-3)
+
+
 def test_a_header_that_claims_gigabytes_costs_what_is_there(tmp_path):
     path = tmp_path / "a.wav"
     for content, claimed in (
