@@ -43,7 +43,7 @@ def planes_described(picture: Image.Image) -> Image.Image:
     Pillow describes each plane by the first letters of the pixels' format alone: 16-bit planes as 8-bit ones, and a
     single channel as if it had neither bits nor byte order. Any other picture stays as it is.
     """
-    tags = getattr(picture, "tag_v2", {})
+    tags: Any = getattr(picture, "tag_v2", {})
     if tags.get(_PLANAR) != 2 or not picture.tile or picture.tile[0].codec_name != "raw":  # type: ignore[attr-defined]
         return picture
     if tags.get(_SAMPLES, 1) == 1:  # then the tag says nothing
