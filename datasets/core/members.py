@@ -30,7 +30,8 @@ from fsspec import AbstractFileSystem
 from fsspec.archive import AbstractArchiveFileSystem
 
 from datasets.core.errors import BadFile
-from datasets.core.store import COPY, MAX_BYTES, Store
+from datasets.core.limits import Counted
+from datasets.core.store import COPY, Store
 
 #: How the formats begin, and their endings; ``.`` stands for any byte.
 _BEGIN = {
@@ -70,6 +71,10 @@ class ArchiveMembers(AbstractArchiveFileSystem):
     def _get_dirs(self) -> None:
         """Nothing is left to do: the archive is not written."""
 
+    def packed_size(self, path: str) -> int | None:
+        """Bytes that a member has in the archive; None if it is not packed."""
+        return None
+
 
 class ZipMembers(ArchiveMembers):
     """The files in a zip archive, also if Windows separates their folders by backslashes, or ``./`` begins their names.
@@ -90,6 +95,10 @@ class ZipMembers(ArchiveMembers):
         self._members = {name: one for name, one in names.items() if name and name[-1] != "/"}
         files = {n: {"size": one.file_size, "CRC": one.CRC} for n, one in self._members.items()}
         super().__init__(files, **options)
+
+    def packed_size(self, path: str) -> int | None:
+        member = self._members.get(path)
+        return member.compress_size if member else None
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> IO[bytes]:
         if path not in self._members:
@@ -147,8 +156,8 @@ def unpacked(file: str) -> str:
     tarfile.ReadError : it is damaged, or larger than all that the store may hold.
     CacheError : the copy cannot be written.
     """
-    with open(file, "rb") as packed:
-        head = packed.read(6)
+    with open(file, "rb") as archive:
+        head = archive.read(6)
     opened = next((open_ for mark, open_ in _PACKED.items() if head.startswith(mark)), None)
     if opened is None:
         return file
@@ -162,11 +171,14 @@ def unpacked(file: str) -> str:
 
 
 def _unpack(opened: Callable[[str], Any], file: str, beside: Path) -> None:
+    counted = Counted("unpacked.tar", None, os.path.getsize(file))
     with opened(file) as packed, open(beside, "wb") as out:
         while block := _next_block(packed):
+            try:
+                counted.add(len(block))
+            except BadFile as error:
+                raise tarfile.ReadError(f"unpacked it has {error.reason}") from None
             out.write(block)
-            if out.tell() > MAX_BYTES:
-                raise tarfile.ReadError(f"unpacked it has more than {MAX_BYTES >> 30} GiB")
 
 
 def _next_block(packed: IO[bytes]) -> bytes:
@@ -217,6 +229,10 @@ class ParquetMembers(AbstractFileSystem):
         self._place(name)
         return self._member(name)
 
+    def packed_size(self, path: str) -> int | None:
+        """None: a member is in memory before it is written."""
+        return None
+
     def _member(self, name: str) -> dict[str, Any]:
         return {"name": name, "type": "file", "size": None, "mtime": self._stamp}
 
@@ -259,7 +275,9 @@ class ParquetMembers(AbstractFileSystem):
 def _stamp(file: str) -> str:
     """A text that changes with a file; a copy in the store is called after its state, and its time is that of its use."""
     status = os.stat(file)
-    return file if file.endswith(COPY) else f"{status.st_mtime_ns} {status.st_size}"
+    if file.endswith(COPY):
+        return file
+    return f"{status.st_mtime_ns} {status.st_size} {status.st_ctime_ns} {status.st_ino}"
 
 
 def media_columns(file: Any) -> list[str]:
