@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import tarfile
 import threading
 import time
@@ -74,7 +75,7 @@ _ANY = -1
 #: The number of a state that neither content nor time tells from another.
 _UNSTATED = 0
 #: Seconds before a server is asked again; and how many times it is, in the next `_REST` seconds, once all were in vain.
-_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 3.2, 3.2, 3.2)
+_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, *(1.6,) * 9)
 _FEW, _REST = 3, 60.0
 #: Libraries whose errors, if a server has not answered, are those of the network.
 _OF_NETWORK = ("aiohttp", "urllib3", "requests", "httpx", "httpcore")
@@ -431,9 +432,8 @@ def _state_of_content(address: str, size: int) -> State:
     with open(copy, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     known = (size, 0, 0, int(digest[:15], 16))
-    target = store.path_of(_key(address, known), COPY)
-    target.parent.mkdir(exist_ok=True)
-    os.replace(copy, target)
+    store.write(_key(address, known), COPY, partial(shutil.copyfile, copy))
+    copy.unlink(missing_ok=True)
     return known
 
 

@@ -26,17 +26,19 @@ _MIB = 1 << 20
 #: Bytes of a file that is copied or unpacked, by its ending; of any other, and of one whose size the server does not
 #: say. A recording of a day has 8 GiB.
 MOST_BYTES = 512 * _MIB
-_MOST_OF_LARGE = 20 << 30
+MOST_OF_LARGE = 20 << 30
 _LARGE = {
     ".wav", ".wave", ".w64", ".rf64", ".flac", ".aif", ".aiff", ".aifc", ".mp3", ".ogg", ".oga", ".opus", ".m4a",
     ".mp4", ".au", ".caf", ".hdf5", ".h5", ".hdf", ".gwf", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz",
-    ".txz", ".parquet", ".pq", ".safetensors", ".onnx", ".pt", ".pth", ".bin", ".npz", ".npy",
+    ".txz", ".parquet", ".pq", ".safetensors", ".pt", ".pth", ".bin", ".npz", ".npy",
 }  # fmt: skip
 #: Times that a packed file may grow, beyond the size up to which nobody asks. Pictures and sounds are packed already:
 #: silence alone grows more.
 _TIMES, _UNASKED = 200, 64 * _MIB
 #: Bytes of a table of text, unpacked, and of one of its lines; and cells of any table.
-MOST_TEXT, MOST_LINE, MOST_CELLS = 1 << 30, _MIB, 50_000_000
+MOST_TEXT, MOST_LINE, MOST_CELLS = 1 << 30, _MIB, 100_000_000
+#: Cells of a table whose format says many in a few bytes.
+MOST_PACKED_CELLS = 30_000_000
 #: Bytes of memory that reading a spreadsheet or a Parquet table may take.
 MOST_MEMORY = 4 << 30
 #: Folders within folders, and all folders below one, of a server.
@@ -89,17 +91,20 @@ class Counted:
     name : of the file, for its error.
     stated : bytes that it is said to have; None if that is not known.
     packed : bytes from which it is unpacked; None if it is not.
+    most : bytes that it may have; by default those of a file with its ending.
 
     Raises
     ------
     BadFile : the stated size is beyond the limit, as soon as it is known.
     """
 
-    def __init__(self, name: str, stated: int | None, packed: int | None = None) -> None:
+    def __init__(
+        self, name: str, stated: int | None, packed: int | None = None, most: int | None = None
+    ) -> None:
         self._name, self._bytes = name, 0
         ending = os.path.splitext(name.partition("::")[0])[1].lower()
         known = stated is not None or packed is not None
-        self._most = _MOST_OF_LARGE if ending in _LARGE and known else MOST_BYTES
+        self._most = most or (MOST_OF_LARGE if ending in _LARGE and known else MOST_BYTES)
         self._remedy = "Name a copy of it on a disk"
         if packed is not None and (grown := max(_TIMES * packed, _UNASKED)) < self._most:
             self._most = grown
@@ -122,13 +127,26 @@ class Counted:
             )
 
 
-def check_cells(path: str | os.PathLike[str], rows: int, columns: int) -> None:
+def check_cells(
+    path: str | os.PathLike[str], rows: int, columns: int, most: int = MOST_PACKED_CELLS
+) -> None:
     """Raise BadFile for a table of too many cells."""
-    if rows * columns > MOST_CELLS:
+    if rows * columns > most:
         raise BadFile(
             path,
-            f"{rows:,} rows of {columns:,} columns, more than {MOST_CELLS:,} cells: divide the table, or leave out columns",
+            f"{rows:,} rows of {columns:,} columns, more than {most:,} cells: divide the table, or leave out columns",
         )
+
+
+def check_packed(path: str | os.PathLike[str]) -> None:
+    """Raise BadFile for a file that is a zip archive (a spreadsheet, arrays) and swells when it is unpacked."""
+    import zipfile
+
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        for one in archive.infolist():
+            Counted(str(path), one.file_size, one.compress_size, MOST_OF_LARGE)
 
 
 def check_open_files(error: BaseException) -> None:

@@ -30,7 +30,7 @@ from fsspec import AbstractFileSystem
 from fsspec.archive import AbstractArchiveFileSystem
 
 from datasets.core.errors import BadFile
-from datasets.core.limits import Counted
+from datasets.core.limits import MOST_OF_LARGE, Counted
 from datasets.core.store import COPY, Store
 
 #: How the formats begin, and their endings; ``.`` stands for any byte.
@@ -171,7 +171,7 @@ def unpacked(file: str) -> str:
 
 
 def _unpack(opened: Callable[[str], Any], file: str, beside: Path) -> None:
-    counted = Counted("unpacked.tar", None, os.path.getsize(file))
+    counted = Counted(file, None, os.path.getsize(file), MOST_OF_LARGE)
     with opened(file) as packed, open(beside, "wb") as out:
         while block := _next_block(packed):
             try:
