@@ -72,6 +72,7 @@ _STATED_SEPARATOR = re.compile(r"\"?sep=(.)\"?", re.IGNORECASE)
 _SEPARATORS = {".tsv": "\t,;|", ".txt": ",;\t| "}
 #: The beginning of a comment above a table.
 _COMMENT = re.compile(r"#\s*[A-Za-z]")
+_ROWS = 1 << 12  # of a Parquet file that are looked at together
 _LARGEST = 1 << 26  # bytes; larger text files are refused
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
@@ -174,7 +175,10 @@ def read_cells(path: Path) -> pd.DataFrame:
         if path.name.lower().endswith(TEXTS):
             return read_csv(path)
         if suffix in (".parquet", ".pq"):
-            return guarded(path, _read_parquet, local(path))
+            guarded(path, _check_parquet, local(path))
+            # pandas reads integers with a missing value as floats: label 3 would become 3.0.
+            frame = _plain_columns(path).convert_dtypes()
+            return frame.astype(object).where(frame.notna(), "").astype(str)
         if suffix in (".xlsx", ".xls", ".ods"):
             check_packed(path)
             return guarded(path, _read_sheet, local(path))
@@ -190,13 +194,18 @@ def read_cells(path: Path) -> pd.DataFrame:
     )
 
 
-def _read_parquet(path: AnyPath) -> pd.DataFrame:
-    # pandas reads integers with a missing value as floats: label 3 would become 3.0.
-    frame = _plain_columns(path).convert_dtypes()
-    return frame.astype(object).where(frame.notna(), "").astype(str)
+def _check_columns(path: AnyPath, names: list[str]) -> None:
+    """Read columns of a Parquet file, to see whether they fit into memory: it may hold one value a billion times."""
+    from pyarrow.parquet import ParquetFile
+
+    counted = Counted(str(path), None)
+    with ParquetFile(path) as file:
+        check_cells(path, file.metadata.num_rows, len(names))
+        for batch in file.iter_batches(_ROWS, columns=names, use_threads=False):
+            counted.add(batch.nbytes)
 
 
-def _plain_columns(path: AnyPath) -> pd.DataFrame:
+def _plain_columns(path: Path) -> pd.DataFrame:
     """Columns of a Parquet file that hold one value a row, in the order of the file's rows; lists of words or numbers of
     classes are JSON."""
     from pyarrow import types
@@ -216,7 +225,7 @@ def _plain_columns(path: AnyPath) -> pd.DataFrame:
         # "embedding" is large, and no column.
         lists = [one.name for one in fields if is_list(one.type) and one.name != "embedding"]
         names = [field.name for field in fields if field.name in lists or is_plain(field.type)]
-        check_cells(path, file.metadata.num_rows, len(names))
+        guarded(path, _check_columns, local(path), names)
         # The index that pandas may have stored is a column like any other.
         frame: pd.DataFrame = file.read(columns=names).to_pandas(ignore_metadata=True)
     for name in lists:
@@ -246,7 +255,6 @@ def _read_arrays(path: Path) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    check_packed(path)
     with np.load(path, allow_pickle=False) as arrays:
         shapes = {name: array_shape(arrays, name) for name in arrays.files}
         rows = shapes.get("path", ((0,), 0))[0]
@@ -255,7 +263,7 @@ def _read_arrays(path: Path) -> pd.DataFrame:
         if len(rows) != 1:
             return pd.DataFrame()
         check_cells(path, rows[0], len(names))
-        Counted(str(path), sum(shapes[name][1] for name in names), most=MOST_TEXT)
+        Counted(str(path), sum(shapes[name][1] for name in names))
         texts = {name: arrays[name].astype(str) for name in names}
     return pd.DataFrame(texts).replace("nan", "")
 

@@ -42,8 +42,11 @@ _BEGIN = {
 
 #: A column, a row, and the contents of this and the following rows.
 _Batch = tuple[str, int, list[bytes | None]]
-#: Bytes of a Parquet table that are read at once, and about those of a batch: a group of rows may be all of the table.
-BUFFER, _BATCH = 1 << 20, 1 << 26
+#: Bytes of a Parquet table that are read at once, and about those of the batches that are kept.
+BUFFER, _KEPT = 1 << 20, 1 << 27
+#: Rows of a batch, and the bytes that they may have if each is as large as all of its group: the table may hold one
+#: value a million times.
+_ROWS, _AT_ONCE = 64, 1 << 29
 #: How packed files begin, and what opens them.
 _PACKED: dict[bytes, Callable[[str], Any]] = {
     b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open,
@@ -208,7 +211,8 @@ class ParquetMembers(AbstractFileSystem):
         groups = (meta.row_group(n).num_rows for n in range(meta.num_row_groups))
         self._first_rows = [0, *accumulate(groups)]
         self._group, self._ahead = ("", -1), iter(list[_Batch]())
-        self._batches = deque[_Batch](maxlen=2)  # threads do not ask in the order of the rows
+        self._kept = 0
+        self._batches = deque[_Batch]()  # threads do not ask in the order of the rows
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         """The columns of files, or the members of one."""
@@ -250,15 +254,18 @@ class ParquetMembers(AbstractFileSystem):
         group = bisect_right(self._first_rows, row) - 1
         if self._group != (column, group) or row < self._batches[-1][1]:
             self._group, self._ahead = (column, group), self._in_batches(column, group)
+            self._batches.clear()
+            self._kept = 0
         for batch in self._ahead:
             self._batches.append(batch)
+            self._kept += _size(batch)
+            while len(self._batches) > 2 and (self._kept > _KEPT or len(self._batches) > 2 * _ROWS):
+                self._kept -= _size(self._batches.popleft())
             yield batch
 
     def _in_batches(self, column: str, group: int) -> Iterator[_Batch]:
-        about, first = self._file.metadata.row_group(group), self._first_rows[group]
-        rows = max(1, _BATCH * about.num_rows // max(1, about.total_byte_size))
-        columns = [bytes_of(self._file, column)]
-        for batch in self._file.iter_batches(rows, row_groups=[group], columns=columns):
+        first = self._first_rows[group]
+        for batch in _batches(self._file, bytes_of(self._file, column), group):
             cells = batch.column(0).to_pylist()
             yield column, first, [one["bytes"] if isinstance(one, dict) else one for one in cells]
             first += len(cells)
@@ -270,6 +277,16 @@ class ParquetMembers(AbstractFileSystem):
         if not is_row or column not in media_columns(self._file):
             raise FileNotFoundError(name)
         return column, int(row)
+
+
+def _size(batch: _Batch) -> int:
+    return sum(len(content or b"") for content in batch[2])
+
+
+def _batches(file: Any, column: str, group: int) -> Iterator[Any]:
+    """The rows of a group in batches that fit into memory, however often a value is repeated."""
+    rows = max(1, min(_ROWS, _AT_ONCE // max(1, file.metadata.row_group(group).total_byte_size)))
+    yield from file.iter_batches(rows, row_groups=[group], columns=[column], use_threads=False)
 
 
 def _stamp(file: str) -> str:
@@ -304,8 +321,8 @@ def member_names(file: Any, column: str) -> Iterator[str]:
     """Name of the member in each row of a column; "" for a row without bytes."""
     from pyarrow import compute
 
-    row = 0
-    for batch in file.iter_batches(64, columns=[column]):
+    row, groups = 0, range(file.metadata.num_row_groups)
+    for batch in chain.from_iterable(_batches(file, column, group) for group in groups):
         cells = batch.column(0)
         is_struct = bytes_of(file, column) != column
         contents = compute.struct_field(cells, "bytes") if is_struct else cells

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
@@ -299,24 +299,8 @@ def init_worker(inherited: frozenset[int]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-@contextmanager
-def limit_memory(room: int) -> Iterator[None]:
-    """Let this process take at most so many bytes more within the block (Linux)."""
-    if not FORKS:
-        yield
-        return
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    _limit_memory(room)
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-
-
-def _limit_memory(room: int = ROOM) -> None:
-    """Let this process take so many bytes more, so that a file that claims too much fails before the machine does."""
+def _limit_memory() -> None:
+    """Let this process take `ROOM` bytes more, so that a file that claims too much fails before the machine does."""
     if not FORKS:
         return
     import resource
@@ -324,7 +308,7 @@ def _limit_memory(room: int = ROOM) -> None:
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[0])
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limits = {pages * resource.getpagesize() + room, soft, hard} - {resource.RLIM_INFINITY}
+    limits = {pages * resource.getpagesize() + ROOM, soft, hard} - {resource.RLIM_INFINITY}
     resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
 
 
