@@ -24,6 +24,7 @@ from datasets.audio.lengths import Stated, stated_length
 from datasets.audio.m4a import Mp4Sound, is_mp4
 from datasets.core.address import local
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, OutsideFile, SecondhandError, counted
+from datasets.core.limits import check_open_files
 from datasets.kinds.base import find_kind
 
 log = logging.getLogger(__name__)
@@ -279,6 +280,7 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[Any, AudioInfo]]:
                 size, head = _checked_head(path, stream)
                 stated = stated_length(stream, size)
             except OSError as error:
+                check_open_files(error)
                 raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
             if is_mp4(head):
                 file: Any = stack.enter_context(Mp4Sound(path))

@@ -16,17 +16,30 @@ import hashlib
 import json
 import os
 import re
+import shutil
+import tarfile
 import threading
 import time
+import zipfile
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache, partial
+from mimetypes import guess_type
 from pathlib import Path, PosixPath
 from typing import Any, NamedTuple, TypeVar
 
-from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.errors import BadFile, SecondhandError, Unavailable, first_line
+from datasets.core.limits import (
+    HOLDERS,
+    OF_FULL_DISK,
+    PASSING,
+    Counted,
+    check_address,
+    check_open_files,
+)
 from datasets.core.part import AnyPath
 from datasets.core.program import extra
 from datasets.core.store import COPY, STARTED, STATE, Store
@@ -38,7 +51,7 @@ REQUESTS, AHEAD = 16, 64
 #: Bytes of copies after which a process looks whether there is room for more.
 LOOK = 2**30
 
-_SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
+_SCHEME = re.compile(r"(?!(?i:file):)[A-Za-z][A-Za-z0-9+.-]+://")
 #: In these a name before @ is that of a container.
 _CONTAINERS = ("abfs", "abfss", "adl", "az", "wasb", "wasbs")
 _USER = re.compile(rf"""{"".join(f"(?<!{one})" for one in _CONTAINERS)}(://)[^/\s'"@]+@""")
@@ -59,10 +72,13 @@ _CONTENT = ("ETag", "etag", "md5Hash", "blob_id", "sha256", "Content-MD5", "Dige
 _TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "updated", "date_time")
 #: The size of a file of which the server does not say it.
 _ANY = -1
-#: Seconds before a web server is asked again.
-_PAUSES = (0.1, 0.5, 2.0)
-#: Codes of errors of the disk that copies are written to.
-_OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG)
+#: The number of a state that neither content nor time tells from another.
+_UNSTATED = 0
+#: Seconds before a server is asked again; and how many times it is, in the next `_REST` seconds, once all were in vain.
+_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, *(1.6,) * 9)
+_FEW, _REST = 3, 60.0
+#: Libraries whose errors, if a server has not answered, are those of the network.
+_OF_NETWORK = ("aiohttp", "urllib3", "requests", "httpx", "httpcore")
 
 #: Size in bytes, two zeros, and a number that changes with the content: a `datasets.core.file_state.QuickState`.
 State = tuple[int, int, int, int]
@@ -82,6 +98,8 @@ _queries: dict[str, str] = {}
 _listed: dict[str, State] = {}
 #: The run that this process works for, and when it began: what was found out before is asked again.
 _run, _since = "", STARTED
+#: When a server had been asked in vain, by its name.
+_down: dict[str, float] = {}
 #: Bytes that this process has fetched since it looked whether there is room for more.
 _fetched = LOOK
 
@@ -107,10 +125,12 @@ def without_secrets(text: str) -> str:
 
     Raises
     ------
+    BadFile : no file is read at such an address.
     SecondhandError : an address without its query has been met with another one, so the two cannot be told apart.
     """
     if not is_address(text):
         return text
+    check_address(text)
     return _CHAIN.join(map(_clean, text.split(_CHAIN)))
 
 
@@ -222,9 +242,25 @@ def is_file(path: AnyPath) -> bool:
     """`os.path.isfile`, for an address, too."""
     if not is_address(path):
         return os.path.isfile(path)
-    with suppress(BadFile):
+    try:
+        if str(path).startswith("http") and str(path) not in _listed:
+            info = _info(str(path))
+            if not _is_likely(str(path), info.get("mimetype")):
+                return False
+            _listed[str(path)] = _state(info)
         return bool(state(str(path)))
-    return False
+    except Unavailable:  # whether it is there is not known
+        raise
+    except BadFile:
+        return False
+
+
+def _is_likely(name: str, answered: str | None) -> bool:
+    """Whether an answer of this type is the file of this name: some servers have a page, or a picture, for any name."""
+    said, meant = (answered or "").partition("/")[0], (guess_type(name)[0] or "").partition("/")[0]
+    if answered in ("text/html", "application/xhtml+xml"):
+        return guess_type(name)[0] == answered
+    return said not in ("image", "audio", "video") or not meant or said == meant
 
 
 def is_folder(path: AnyPath) -> bool:
@@ -234,12 +270,15 @@ def is_folder(path: AnyPath) -> bool:
     address = str(path)
     if address in _listed:
         return False
-    with suppress(BadFile):
+    try:
         files, inside, _ = _files(address)
-        if "http" in files.protocol and os.path.splitext(address)[1]:
+        if "http" in files.protocol and guess_type(address)[0]:
             return False  # to ask would read it
         return bool(_answer(address, lambda: files.isdir(inside)))
-    return False
+    except Unavailable:
+        raise
+    except BadFile:
+        return False
 
 
 def matches(pattern: str) -> list[str]:
@@ -266,14 +305,15 @@ def local(path: AnyPath) -> AnyPath:
         return path
     name = str(path)
     now, store = state(name), Store()
-    key = hashlib.sha256(f"{name}\n{now}".encode()).hexdigest()
+    key = _key(name, now)
     copy = store.path_of(key, COPY)
     if not store.touch(copy):
         _make_room(store)
         try:
             store.write(key, COPY, partial(_fetch, name, now[0]))
         except BadFile as error:
-            _remember(name, error.reason)
+            if not isinstance(error, Unavailable) and _CHAIN not in name:
+                _remember(name, error.reason)
             raise
     return copy
 
@@ -281,15 +321,24 @@ def local(path: AnyPath) -> AnyPath:
 def state(address: str) -> State:
     """State of a file; asked once a run, in one of its processes.
 
+    A member of an archive is looked up in the archive as it is now. A file of which the server says neither what it
+    contains nor when it has changed is fetched: its content is its state.
+
     Raises
     ------
     BadFile : it is not there, or cannot be had.
     SecondhandError : the driver of the address is not installed.
     """
+    if _CHAIN in address:
+        return _state(_info(address))
     listed, known = _listed.pop(address, None), _recalled(address)
     if known is None or listed not in (known, None):
         try:
             known = listed or _state(_info(address))
+            if known[3] == _UNSTATED:
+                known = _state_of_content(address, known[0])
+        except Unavailable:  # the next time it may be there
+            raise
         except BadFile as error:
             known = error.reason
         _remember(address, known)
@@ -316,8 +365,10 @@ def listing(address: str) -> Iterator[Entry]:
             if info["type"] == "directory":
                 yield Entry(name, None)
             else:
-                _listed[name] = _state(info)
-                yield Entry(name, _listed[name])
+                found = _state(info)
+                if found[3] != _UNSTATED and _CHAIN not in name:
+                    _listed[name] = found
+                yield Entry(name, found)
 
 
 def read_ahead(items: Iterable[T], path_of: Callable[[T], AnyPath]) -> Iterator[T]:
@@ -340,6 +391,12 @@ def read_ahead(items: Iterable[T], path_of: Callable[[T], AnyPath]) -> Iterator[
             yield _when_fetched(item, fetching)
 
 
+def ask_again(path: AnyPath) -> None:
+    """Ask once more about a file, or about the archive that holds it, though this run has."""
+    if is_address(path):
+        _state_file(str(path).rpartition(_CHAIN)[2]).unlink(missing_ok=True)
+
+
 def work_for(run: str) -> None:
     """Ask about all files again if a process that serves several runs begins another one."""
     global _run, _since
@@ -356,20 +413,61 @@ def put(file: Path, address: str) -> None:
     SecondhandError : the driver of the address is not installed.
     """
     files, inside, _ = _files(address)
-    _answer(address, lambda: files.put_file(str(file), inside))
+    try:
+        _answer(address, lambda: files.put_file(str(file), inside))
+    except OSError as error:  # the disk of the server
+        raise Unavailable(address, f"cannot be written: {error.strerror or error}") from None
     _state_file(address).unlink(missing_ok=True)
+
+
+def _key(name: str, now: State) -> str:
+    return hashlib.sha256(f"{name}\n{now}".encode()).hexdigest()
+
+
+def _state_of_content(address: str, size: int) -> State:
+    """The state of a file by its content, of which this leaves a copy for `local`."""
+    store = Store()
+    _make_room(store)
+    copy = store.write(_key(address, (size, 0, 0, _UNSTATED)), COPY, partial(_fetch, address, size))
+    with open(copy, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    known = (size, 0, 0, int(digest[:15], 16))
+    store.write(_key(address, known), COPY, partial(shutil.copyfile, copy))
+    copy.unlink(missing_ok=True)
+    return known
+
+
+class _BrokenOff(Exception):
+    """Fewer bytes than were promised."""
 
 
 def _fetch(address: str, size: int, file: Path) -> None:
     """Write the bytes of a file of this size, or of one that is not known, to a path."""
     global _fetched
+    from fsspec.callbacks import Callback
+
     files, inside, lock = _files(address)
-    with lock:
-        _answer(address, lambda: files.get_file(inside, str(file)))
-    read = file.stat().st_size
+    packed = files.packed_size(inside) if _CHAIN in address else None
+
+    class Counting(Callback):  # type: ignore[misc]  # fsspec has no types
+        def relative_update(self, inc: int = 1) -> None:
+            counted.add(inc)
+
+    def copy() -> int:
+        nonlocal counted
+        counted = Counted(address, None if size == _ANY else size, packed)
+        with lock:
+            files.get_file(inside, str(file), callback=Counting())
+        read = file.stat().st_size
+        if size != _ANY and read < size:
+            raise _BrokenOff
+        return read
+
+    counted = Counted(address, None)
+    read = _answer(address, copy)
     _fetched += read
     if size not in (read, _ANY):
-        raise BadFile(address, f"it has changed while it was read: {size} bytes, now {read}")
+        raise Unavailable(address, f"it has changed while it was read: {size} bytes, now {read}")
 
 
 def _when_fetched(item: T, fetching: Future[None] | None) -> T:
@@ -388,6 +486,7 @@ def _clean(link: str) -> str:
     scheme, separator, rest = link.partition("://")
     if not separator:
         return link
+    scheme = scheme.strip().lower()
     place, slash, path = rest.partition("/")
     user, at, server = place.rpartition("@")
     if at and scheme not in _CONTAINERS:
@@ -398,6 +497,10 @@ def _clean(link: str) -> str:
         place, mark, after = place.partition("?")
         path, mark, query = path.partition("?") if not mark else (path, mark, after)
         path = path.partition("#")[0]
+        if "%" in path:
+            from datasets.core.pages import plain_path
+
+            path = plain_path(path)
     plain = f"{scheme}://{place}{slash}{path}"
     if query and _unsigned(_queries.get(plain, query)) != _unsigned(query):
         raise SecondhandError(
@@ -425,19 +528,37 @@ def _full(link: str) -> str:
 
 def _files(address: str) -> tuple[Any, str, AbstractContextManager[Any]]:
     """The file system of an address, the path in it, and what is held while a file is read."""
+    check_address(address)
     head, chain, tail = address.partition(_CHAIN)
     scheme, _, inside = head.partition("://")
+    scheme = scheme.strip().lower()
+    if scheme in HOLDERS and not chain:
+        raise BadFile(address, f"names no archive: write {scheme}://MEMBER::ARCHIVE")
     try:
         if chain:
+            copy = str(local(tail))
+            try:
+                status = os.stat(copy)  # another archive may have taken its place
+            except OSError as error:
+                check_open_files(error)
+                reason = "there is no such file" if error.errno == errno.ENOENT else error.strerror
+                raise BadFile(tail, reason or str(error)) from None
             with _opening.setdefault(os.getpid(), threading.RLock()):
-                archive, lock = _archive(scheme, tail, os.getpid())
+                stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+                stamp = (0, 0, 0, status.st_ino) if is_address(tail) else stamp
+                archive, lock = _archive(scheme, tail, copy, stamp, os.getpid())
             return archive, inside, lock
         if scheme in ("s3", "s3a"):
             with _opening.setdefault(os.getpid(), threading.RLock()):
-                return _buckets(os.getpid()), inside, nullcontext()
+                return _buckets(os.getpid(), _access()), inside, nullcontext()
+        if scheme in ("http", "https"):
+            from datasets.core.pages import Pages
+
+            return Pages(**_OPTIONS[scheme]), _full(f"{scheme}://{inside}"), nullcontext()
         from fsspec.core import url_to_fs
 
-        return *url_to_fs(_full(head), **_OPTIONS.get(scheme, {})), nullcontext()
+        full = _full(f"{scheme}://{inside}")
+        return *url_to_fs(full, **_OPTIONS.get(scheme, {})), nullcontext()
     except ImportError as error:
         cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error
         package = (cause.name or scheme).partition(".")[0]
@@ -463,30 +584,48 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 _opening: dict[int, threading.RLock] = {}
 
 
-@lru_cache(1)  # connections belong to a process
-def _buckets(process: int) -> Any:
+@lru_cache(1)  # connections belong to a process, and to who it is for the server
+def _buckets(process: int, access: tuple[str, ...]) -> Any:
     from datasets.core.buckets import Buckets
 
     return Buckets(REQUESTS)
 
 
-@lru_cache(8)  # an archive's table of contents is read once in a process
-def _archive(scheme: str, address: str, process: int) -> tuple[Any, threading.Lock]:
-    import fsspec
+def _access() -> tuple[str, ...]:
+    """What tells a bucket's driver who asks, and where: a notebook may set it after the first try."""
+    names = sorted(name for name in os.environ if name.startswith(("AWS_", "FSSPEC_")))
+    times = []
+    for variable, usual in _FILES_OF_AWS.items():
+        with suppress(OSError):
+            times.append(str(os.stat(os.environ.get(variable) or Path.home() / usual).st_mtime_ns))
+    return (*(f"{name}={os.environ[name]}" for name in names), *times)
 
+
+_FILES_OF_AWS = {
+    "AWS_SHARED_CREDENTIALS_FILE": ".aws/credentials",
+    "AWS_CONFIG_FILE": ".aws/config",
+}
+
+
+@lru_cache(
+    8
+)  # an archive's table of contents is read once in a process, while it is the same archive
+def _archive(
+    scheme: str, address: str, copy: str, stamp: tuple[int, ...], process: int
+) -> tuple[Any, threading.Lock]:
     from datasets.core.members import FILE_SYSTEMS
 
-    of, copy = FILE_SYSTEMS.get(scheme) or fsspec.get_filesystem_class(scheme), str(local(address))
     try:
-        opened: Any = of(fo=copy)
+        opened: Any = FILE_SYSTEMS[scheme](fo=copy)
         opened.isdir("")  # fsspec makes the table here, which no other thread may see half made
         return opened, threading.Lock()
-    except FileNotFoundError:
-        raise BadFile(address, "there is no such file") from None
     except SecondhandError:
         raise
+    except MemoryError:
+        raise BadFile(address, "its table of contents does not fit into memory") from None
     except Exception as error:  # the readers' own errors have no common root
-        raise BadFile(address, f"cannot be read as {scheme} ({type(error).__name__})") from None
+        check_open_files(error)
+        raise BadFile(address, f"cannot be read as {scheme} ({_of_archive(error)})") from None
 
 
 def _info(address: str) -> dict[str, Any]:
@@ -518,47 +657,101 @@ def _named(folder: str, name: str) -> str:
 
 def _state(info: dict[str, Any]) -> State:
     content = next((info[name] for name in (*_CONTENT, *_TIMES) if info.get(name)), "")
-    number = int(hashlib.sha256(str(content).strip('"').encode()).hexdigest()[:15], 16)
+    text = str(content).strip('"').encode()
+    number = int(hashlib.sha256(text).hexdigest()[:15], 16) if text else _UNSTATED
     size = info.get("size")
     return (_ANY if size is None else int(size), 0, 0, number)
 
 
 def _answer(address: str, ask: Callable[[], T]) -> T:
-    """What a driver answers; its errors become BadFile, in words that name no secret."""
-    for pause in (*_PAUSES, None):
+    """What a driver answers; its errors become BadFile, in words that name no secret.
+
+    What may pass is asked for again, after pauses that grow.
+    """
+    server = address.partition(_CHAIN)[0].partition("://")[2].partition("/")[0]
+    rests = time.monotonic() - _down.get(server, -_REST) < _REST
+    for pause in (*(_PAUSES[:_FEW] if rests else _PAUSES), None):
         try:
-            return ask()
+            answer = ask()
+            _down.pop(server, None)
+            return answer
         except SecondhandError:
             raise
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in _OF_DISK and error.filename:
+            check_open_files(error)
+            if isinstance(error, OSError) and (
+                error.errno in OF_FULL_DISK or (error.errno == errno.EACCES and error.filename)
+            ):
                 raise
-            if pause is None or not _passes(error):
-                raise BadFile(address, _reason(error)) from None
+            passes = _passes(error)
+            if passes and pause is None:
+                _down[server] = time.monotonic()
+            if pause is None or not passes:
+                kind = Unavailable if passes or _is_of_access(error) else BadFile
+                raise kind(address, _reason(error)) from None
         time.sleep(pause)
     raise AssertionError
 
 
+def _status_of(error: BaseException) -> int | None:
+    """The status with which a server has answered; None if it has not."""
+    answer = getattr(error, "response", None)
+    status = getattr(error, "status", None) or getattr(answer, "status_code", None)
+    return status if isinstance(status, int) else None
+
+
 def _passes(error: Exception) -> bool:
-    """Whether a server may answer the next time. The drivers of buckets and hubs ask again themselves."""
+    """Whether a server may answer the next time."""
     cause = error.__cause__ or error
-    status = getattr(cause, "status", None)
+    if (status := _status_of(cause)) is not None:
+        return status in PASSING
+    if isinstance(error, ConnectionError) or isinstance(
+        cause, _BrokenOff | ConnectionError | TimeoutError
+    ):
+        return True
     library = type(cause).__module__.partition(".")[0]
-    return library in ("aiohttp", "urllib3") and (status is None or status >= 500)
+    return library in _OF_NETWORK and not isinstance(cause, ValueError)
+
+
+def _is_of_access(error: Exception) -> bool:
+    return "NoCredentials" in type(error.__cause__ or error).__name__
 
 
 def _reason(error: Exception) -> str:
     cause = error.__cause__ or error
-    status = getattr(cause, "status", None)
+    status = _status_of(cause)
+    if isinstance(cause, _BrokenOff):
+        return "the connection has ended each time before the end of the file, or the file is being replaced. Try again"
     if _passes(error):
-        return f"cannot be had: {status or type(cause).__name__}"
+        what = (
+            f"its server answers {status}"
+            if status
+            else f"its server cannot be reached ({type(cause).__name__})"
+        )
+        return f"{what}, though it was asked several times. Try again later"
     if isinstance(error, PermissionError) or status in (401, 403):
         return "access is denied. Are the credentials in the environment?"
     if "NoCredentials" in type(cause).__name__:
         return "no credentials in the environment"
     if isinstance(error, FileNotFoundError | KeyError):
         return "there is no such file"
-    return f"cannot be had: {status or type(cause).__name__}"
+    if status:
+        return f"its server refuses it (status {status})"
+    return f"cannot be had ({_of_archive(cause)})"
+
+
+def _of_archive(error: BaseException) -> str:
+    """What is wrong with an archive, in words; of other errors the name, because their texts may hold a secret."""
+    if isinstance(error, NotImplementedError):
+        return (
+            "packed by a method that is not read, such as the Deflate64 of Windows: unpack it, or pack it anew by "
+            "another program"
+        )
+    if isinstance(error, zipfile.BadZipFile | tarfile.TarError | zlib.error | EOFError):
+        return f"the archive is damaged: {first_line(error, 120)}"
+    if isinstance(error, MemoryError):
+        return "it does not fit into memory"
+    return f"{type(error).__name__} of its reader"
 
 
 def _recalled(address: str) -> State | str | None:

@@ -15,16 +15,29 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from io import TextIOWrapper
 from itertools import islice, takewhile
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from datasets.core.address import is_address, without_secrets
+from datasets.core.address import is_address, local, without_secrets
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.guarded import guarded
+from datasets.core.limits import (
+    MOST_CELLS,
+    MOST_LINE,
+    MOST_PACKED_CELLS,
+    MOST_TEXT,
+    Counted,
+    check_cells,
+    check_packed,
+)
+from datasets.core.part import AnyPath
 from datasets.core.scanning import absolute_path, in_any_form
 
 if TYPE_CHECKING:
@@ -59,6 +72,7 @@ _STATED_SEPARATOR = re.compile(r"\"?sep=(.)\"?", re.IGNORECASE)
 _SEPARATORS = {".tsv": "\t,;|", ".txt": ",;\t| "}
 #: The beginning of a comment above a table.
 _COMMENT = re.compile(r"#\s*[A-Za-z]")
+_ROWS = 1 << 12  # of a Parquet file that are looked at together
 _LARGEST = 1 << 26  # bytes; larger text files are refused
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
@@ -161,11 +175,13 @@ def read_cells(path: Path) -> pd.DataFrame:
         if path.name.lower().endswith(TEXTS):
             return read_csv(path)
         if suffix in (".parquet", ".pq"):
+            guarded(path, _check_parquet, local(path))
             # pandas reads integers with a missing value as floats: label 3 would become 3.0.
             frame = _plain_columns(path).convert_dtypes()
             return frame.astype(object).where(frame.notna(), "").astype(str)
         if suffix in (".xlsx", ".xls", ".ods"):
-            return _read_sheet(path)
+            check_packed(path)
+            return guarded(path, _read_sheet, local(path))
         if suffix == ".npz":
             return _read_arrays(path)
     except BadFile:
@@ -176,6 +192,17 @@ def read_cells(path: Path) -> pd.DataFrame:
         f"{path}: neither a folder nor a table. Name the folder that holds the class folders, or a table, whose name ends "
         f"in {', '.join(ENDINGS)}. Save other formats, such as JSON lines, as CSV with the columns path,label"
     )
+
+
+def _check_columns(path: AnyPath, names: list[str]) -> None:
+    """Read columns of a Parquet file, to see whether they fit into memory: it may hold one value a billion times."""
+    from pyarrow.parquet import ParquetFile
+
+    counted = Counted(str(path), None)
+    with ParquetFile(path) as file:
+        check_cells(path, file.metadata.num_rows, len(names))
+        for batch in file.iter_batches(_ROWS, columns=names, use_threads=False):
+            counted.add(batch.nbytes)
 
 
 def _plain_columns(path: Path) -> pd.DataFrame:
@@ -198,6 +225,7 @@ def _plain_columns(path: Path) -> pd.DataFrame:
         # "embedding" is large, and no column.
         lists = [one.name for one in fields if is_list(one.type) and one.name != "embedding"]
         names = [field.name for field in fields if field.name in lists or is_plain(field.type)]
+        guarded(path, _check_columns, local(path), names)
         # The index that pandas may have stored is a column like any other.
         frame: pd.DataFrame = file.read(columns=names).to_pandas(ignore_metadata=True)
     for name in lists:
@@ -205,7 +233,7 @@ def _plain_columns(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _read_sheet(path: Path) -> pd.DataFrame:
+def _read_sheet(path: AnyPath) -> pd.DataFrame:
     """The first sheet of a spreadsheet; its dates are ISO 8601. Rows keep their numbers below empty ones and titles."""
     import pandas as pd
 
@@ -217,6 +245,7 @@ def _read_sheet(path: Path) -> pd.DataFrame:
     filled = (read(None, _LOOKED_AT) != "").sum(axis=1)
     titles = int(filled.gt(1).argmax()) or int(filled.gt(0).argmax())
     frame = read(titles)
+    check_cells(path, *frame.shape)
     frame.index += titles
     return frame.rename(columns=str).map(lambda cell: unguard(str(cell)))
 
@@ -227,12 +256,27 @@ def _read_arrays(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     with np.load(path, allow_pickle=False) as arrays:
+        shapes = {name: array_shape(arrays, name) for name in arrays.files}
+        rows = shapes.get("path", ((0,), 0))[0]
         # "embedding" is large, and no column.
-        columns = {name: arrays[name] for name in arrays.files if name != "embedding"}
-    columns = {name: values for name, values in columns.items() if values.ndim == 1}
-    rows = len(columns.get("path", ()))
-    texts = {name: values.astype(str) for name, values in columns.items() if len(values) == rows}
+        names = [name for name, (of, _) in shapes.items() if of == rows and name != "embedding"]
+        if len(rows) != 1:
+            return pd.DataFrame()
+        check_cells(path, rows[0], len(names))
+        Counted(str(path), sum(shapes[name][1] for name in names))
+        texts = {name: arrays[name].astype(str) for name in names}
     return pd.DataFrame(texts).replace("nan", "")
+
+
+def array_shape(arrays: Any, name: str) -> tuple[tuple[int, ...], int]:
+    """Shape of an array of an open NPZ file, and its bytes, by its header."""
+    from numpy.lib import format as npy
+
+    with arrays.zip.open(f"{name}.npy") as file:
+        version = npy.read_magic(file)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = read(file)
+    return shape, prod(shape) * dtype.itemsize
 
 
 def cell_of(value: Any) -> str:
@@ -284,13 +328,15 @@ def read_csv(
     import pandas as pd
 
     try:
-        encoding = encoding or _encoding(path)
+        found, lines = _checked_text(path)
+        encoding = encoding or found
         header = _header(path, encoding, separator, named=names is None)
         if (count := len(header.names)) > _MAX_COLUMNS:  # pandas takes milliseconds for each
             raise BadFile(
                 path,
                 f"has {count} columns (at most {_MAX_COLUMNS}), so it is not an item table",
             )
+        check_cells(path, lines, count, MOST_PACKED_CELLS if _is_packed(path) else MOST_CELLS)
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = read_frame(
@@ -375,9 +421,9 @@ def _header(
 ) -> _Header:
     """The header of a text table; its ``separator``, if that is known; and whether it has one (``named``)."""
     with _opened(path) as binary, TextIOWrapper(binary, encoding, newline="") as file:
-        first = file.readline(1 << 20)
+        first = file.readline(MOST_LINE)
         stated = _STATED_SEPARATOR.fullmatch(first.rstrip("\r\n"))
-        lines = [file.readline(1 << 20) if stated else first, *islice(file, _LOOKED_AT)]
+        lines = [file.readline(MOST_LINE) if stated else first, *islice(file, _LOOKED_AT)]
     usual = _SEPARATORS.get(path.suffix.lower(), ",;\t|")
     separators = separator or (stated[1] if stated else usual)
     comments = _comments(lines, separators) if named else 0
@@ -417,35 +463,59 @@ def _titles(lines: Iterable[str], separator: str) -> tuple[int, list[str]]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    compressed = path.suffix.lower() == ".gz"
-    return cast("BinaryIO", gzip.open(path)) if compressed else open(path, "rb")
+    return cast("BinaryIO", gzip.open(path)) if _is_packed(path) else open(path, "rb")
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
 
 
 def _encoding(path: Path) -> str:
+    return _checked_text(path)[0]
+
+
+def _checked_text(path: Path) -> tuple[str, int]:
+    """Encoding of a text file, and about how many lines it has.
+
+    Raises
+    ------
+    BadFile : it is too large, or has a line that no table has.
+    """
     status = path.stat()
-    return _detect_encoding(path, status.st_mtime_ns, status.st_size)
+    return _look_at_text(path, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(32)  # it is asked several times about one table, and warns once
-def _detect_encoding(path: Path, *_state: int) -> str:
-    """Encoding of a text file, which is read to its end unless it begins with a mark."""
+def _look_at_text(path: Path, _time: int, size: int) -> tuple[str, int]:
+    counted = Counted(str(path), None, size if _is_packed(path) else None, MOST_TEXT)
+    decoder: codecs.IncrementalDecoder | None = codecs.getincrementaldecoder("utf-8")()
+    encoding, lines = "", 0
     with _opened(path) as file:
-        block = file.read(1 << 20)
-        if encoding := _marked(block[:64]):
-            return encoding
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        try:
-            while block:
-                decoder.decode(block)
-                block = file.read(1 << 20)
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            log.warning(
-                "%s is not in UTF-8: it is read as Windows-1252. If letters come out wrong, save it as "
-                '"CSV UTF-8"', path,
-            )  # fmt: skip
-            return "cp1252"
-    return "utf-8"
+        while block := file.read(MOST_LINE):
+            counted.add(len(block))
+            ends = block.count(b"\n") or block.count(b"\r")
+            if not ends and len(block) == MOST_LINE:
+                raise BadFile(
+                    path, f"has a line of more than {MOST_LINE >> 20} MiB, so it is not a table"
+                )
+            if not lines and (encoding := _marked(block[:64])):
+                decoder = None
+            lines += ends
+            try:
+                if decoder is not None:
+                    decoder.decode(block)
+            except UnicodeDecodeError:
+                decoder = None
+        with suppress(UnicodeDecodeError):
+            if decoder is not None:
+                decoder.decode(b"", final=True)
+                encoding = "utf-8"
+    if not encoding:
+        log.warning(
+            "%s is not in UTF-8: it is read as Windows-1252. If letters come out wrong, save it as "
+            '"CSV UTF-8"', path,
+        )  # fmt: skip
+    return encoding or "cp1252", lines
 
 
 def _marked(start: bytes) -> str:

@@ -34,6 +34,13 @@ class BadFile(SecondhandError):
         return type(self), (self.path, self.reason)
 
 
+class Unavailable(BadFile):
+    """A file that cannot be had now by a fault of a server, a bucket, the credentials or the network.
+
+    It is listed as other bad files are, but nothing about the file itself is known: a later run asks again.
+    """
+
+
 class OutsideFile(BadFile):
     """The requested seconds or GPS time lie outside the file, which may otherwise be good."""
 

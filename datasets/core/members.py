@@ -30,7 +30,8 @@ from fsspec import AbstractFileSystem
 from fsspec.archive import AbstractArchiveFileSystem
 
 from datasets.core.errors import BadFile
-from datasets.core.store import COPY, MAX_BYTES, Store
+from datasets.core.limits import MOST_OF_LARGE, Counted
+from datasets.core.store import COPY, Store
 
 #: How the formats begin, and their endings; ``.`` stands for any byte.
 _BEGIN = {
@@ -41,8 +42,11 @@ _BEGIN = {
 
 #: A column, a row, and the contents of this and the following rows.
 _Batch = tuple[str, int, list[bytes | None]]
-#: Bytes of a Parquet table that are read at once, and about those of a batch: a group of rows may be all of the table.
-BUFFER, _BATCH = 1 << 20, 1 << 26
+#: Bytes of a Parquet table that are read at once, and about those of the batches that are kept.
+BUFFER, _KEPT = 1 << 20, 1 << 27
+#: Rows of a batch, and the bytes that they may have if each is as large as all of its group: the table may hold one
+#: value a million times.
+_ROWS, _AT_ONCE = 64, 1 << 29
 #: How packed files begin, and what opens them.
 _PACKED: dict[bytes, Callable[[str], Any]] = {
     b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open,
@@ -70,6 +74,10 @@ class ArchiveMembers(AbstractArchiveFileSystem):
     def _get_dirs(self) -> None:
         """Nothing is left to do: the archive is not written."""
 
+    def packed_size(self, path: str) -> int | None:
+        """Bytes that a member has in the archive; None if it is not packed."""
+        return None
+
 
 class ZipMembers(ArchiveMembers):
     """The files in a zip archive, also if Windows separates their folders by backslashes, or ``./`` begins their names.
@@ -90,6 +98,10 @@ class ZipMembers(ArchiveMembers):
         self._members = {name: one for name, one in names.items() if name and name[-1] != "/"}
         files = {n: {"size": one.file_size, "CRC": one.CRC} for n, one in self._members.items()}
         super().__init__(files, **options)
+
+    def packed_size(self, path: str) -> int | None:
+        member = self._members.get(path)
+        return member.compress_size if member else None
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> IO[bytes]:
         if path not in self._members:
@@ -147,8 +159,8 @@ def unpacked(file: str) -> str:
     tarfile.ReadError : it is damaged, or larger than all that the store may hold.
     CacheError : the copy cannot be written.
     """
-    with open(file, "rb") as packed:
-        head = packed.read(6)
+    with open(file, "rb") as archive:
+        head = archive.read(6)
     opened = next((open_ for mark, open_ in _PACKED.items() if head.startswith(mark)), None)
     if opened is None:
         return file
@@ -162,11 +174,14 @@ def unpacked(file: str) -> str:
 
 
 def _unpack(opened: Callable[[str], Any], file: str, beside: Path) -> None:
+    counted = Counted(file, None, os.path.getsize(file), MOST_OF_LARGE)
     with opened(file) as packed, open(beside, "wb") as out:
         while block := _next_block(packed):
+            try:
+                counted.add(len(block))
+            except BadFile as error:
+                raise tarfile.ReadError(f"unpacked it has {error.reason}") from None
             out.write(block)
-            if out.tell() > MAX_BYTES:
-                raise tarfile.ReadError(f"unpacked it has more than {MAX_BYTES >> 30} GiB")
 
 
 def _next_block(packed: IO[bytes]) -> bytes:
@@ -196,7 +211,8 @@ class ParquetMembers(AbstractFileSystem):
         groups = (meta.row_group(n).num_rows for n in range(meta.num_row_groups))
         self._first_rows = [0, *accumulate(groups)]
         self._group, self._ahead = ("", -1), iter(list[_Batch]())
-        self._batches = deque[_Batch](maxlen=2)  # threads do not ask in the order of the rows
+        self._kept = 0
+        self._batches = deque[_Batch]()  # threads do not ask in the order of the rows
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         """The columns of files, or the members of one."""
@@ -217,6 +233,10 @@ class ParquetMembers(AbstractFileSystem):
         self._place(name)
         return self._member(name)
 
+    def packed_size(self, path: str) -> int | None:
+        """None: a member is in memory before it is written."""
+        return None
+
     def _member(self, name: str) -> dict[str, Any]:
         return {"name": name, "type": "file", "size": None, "mtime": self._stamp}
 
@@ -234,15 +254,18 @@ class ParquetMembers(AbstractFileSystem):
         group = bisect_right(self._first_rows, row) - 1
         if self._group != (column, group) or row < self._batches[-1][1]:
             self._group, self._ahead = (column, group), self._in_batches(column, group)
+            self._batches.clear()
+            self._kept = 0
         for batch in self._ahead:
             self._batches.append(batch)
+            self._kept += _size(batch)
+            while len(self._batches) > 2 and (self._kept > _KEPT or len(self._batches) > 2 * _ROWS):
+                self._kept -= _size(self._batches.popleft())
             yield batch
 
     def _in_batches(self, column: str, group: int) -> Iterator[_Batch]:
-        about, first = self._file.metadata.row_group(group), self._first_rows[group]
-        rows = max(1, _BATCH * about.num_rows // max(1, about.total_byte_size))
-        columns = [bytes_of(self._file, column)]
-        for batch in self._file.iter_batches(rows, row_groups=[group], columns=columns):
+        first = self._first_rows[group]
+        for batch in _batches(self._file, bytes_of(self._file, column), group):
             cells = batch.column(0).to_pylist()
             yield column, first, [one["bytes"] if isinstance(one, dict) else one for one in cells]
             first += len(cells)
@@ -256,10 +279,22 @@ class ParquetMembers(AbstractFileSystem):
         return column, int(row)
 
 
+def _size(batch: _Batch) -> int:
+    return sum(len(content or b"") for content in batch[2])
+
+
+def _batches(file: Any, column: str, group: int) -> Iterator[Any]:
+    """The rows of a group in batches that fit into memory, however often a value is repeated."""
+    rows = max(1, min(_ROWS, _AT_ONCE // max(1, file.metadata.row_group(group).total_byte_size)))
+    yield from file.iter_batches(rows, row_groups=[group], columns=[column], use_threads=False)
+
+
 def _stamp(file: str) -> str:
     """A text that changes with a file; a copy in the store is called after its state, and its time is that of its use."""
     status = os.stat(file)
-    return file if file.endswith(COPY) else f"{status.st_mtime_ns} {status.st_size}"
+    if file.endswith(COPY):
+        return file
+    return f"{status.st_mtime_ns} {status.st_size} {status.st_ctime_ns} {status.st_ino}"
 
 
 def media_columns(file: Any) -> list[str]:
@@ -286,8 +321,8 @@ def member_names(file: Any, column: str) -> Iterator[str]:
     """Name of the member in each row of a column; "" for a row without bytes."""
     from pyarrow import compute
 
-    row = 0
-    for batch in file.iter_batches(64, columns=[column]):
+    row, groups = 0, range(file.metadata.num_row_groups)
+    for batch in chain.from_iterable(_batches(file, column, group) for group in groups):
         cells = batch.column(0)
         is_struct = bytes_of(file, column) != column
         contents = compute.struct_field(cells, "bytes") if is_struct else cells

@@ -6,12 +6,13 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from datasets.core.address import as_path, is_address, listing
-from datasets.core.errors import Rejected, one_line
+from datasets.core.address import Entry, as_path, is_address, listing, member
+from datasets.core.errors import BadFile, Rejected, SecondhandError, Unavailable, one_line
+from datasets.core.limits import MOST_DEPTH, MOST_FOLDERS
 
 #: The file that describes a data package, such as Camtrap DP.
 PACKAGE = "datapackage.json"
@@ -19,6 +20,11 @@ PACKAGE = "datapackage.json"
 SHOWN = 100
 #: Why a folder is not looked into.
 LINK_LOOP, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
+TOO_DEEP = f"more than {MOST_DEPTH} folders within each other"
+#: Folders above one that hold the same as it, before it is taken for a link to itself.
+_REPEATED = 2
+#: Why a file of a bucket is not read that a program has named by joining ``photos/`` and ``/fox``.
+NAMELESS = "its key has a folder without a name (//): rename it, or name its address in a table"
 #: Why a file is not read whose name tables cannot hold.
 NOT_UTF8 = "its name is not valid UTF-8: rename it"
 SYSTEM = "hidden folder, or one of the system"
@@ -60,18 +66,53 @@ def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str
 
 
 def _walk_address(root: str, left_out: list[Rejected]) -> Iterator[str]:
-    """`walk`, for a folder that has an address."""
-    folders = []
-    for entry in listing(root):
-        is_users = is_user_file(as_path(entry.address))
-        if entry.state is None and is_users:
-            folders.append(entry.address)
-        elif entry.state is None:
-            left_out.append(Rejected(entry.address, SYSTEM))
-        elif is_users:
-            yield entry.address
-    for folder in folders:
-        yield from _walk_address(folder, left_out)
+    """`walk`, for a folder that has an address; those of a server may lead to themselves, or have no end."""
+    count = 0
+
+    def within(folder: str, above: tuple[str, ...]) -> Iterator[str]:
+        nonlocal count
+        count += 1
+        if count > MOST_FOLDERS:
+            raise SecondhandError(
+                f"{root}: more than {MOST_FOLDERS:,} folders, such as {folder}. Name one of the folders in it"
+            )
+        entries: Iterable[Entry] = listing(folder)
+        try:
+            if folder.startswith("http"):  # a page is read whole; those of a bucket may be long
+                entries = [*entries]
+                held = " ".join(entry.address.removeprefix(folder) for entry in entries)
+                if above.count(held) >= _REPEATED:
+                    left_out.append(Rejected(folder, LINK_LOOP))
+                    return
+                above = (*above, held)
+            else:
+                above = (*above, "")
+            folders = []
+            for entry in entries:
+                address = entry.address
+                is_users = is_user_file(as_path(address))
+                if "//" in member(address).partition("://")[2]:
+                    left_out.append(Rejected(address, NAMELESS))
+                elif entry.state is None and is_users:
+                    folders.append(address)
+                elif entry.state is None:
+                    left_out.append(Rejected(address, SYSTEM))
+                elif is_users:
+                    yield address
+        except Unavailable:
+            raise
+        except BadFile as error:
+            if len(above) <= 1:
+                raise
+            left_out.append(Rejected(folder, f"{UNLISTED} ({error.reason})"))
+            return
+        for inside in folders:
+            if len(above) > MOST_DEPTH:
+                left_out.append(Rejected(inside, TOO_DEEP))
+            else:
+                yield from within(inside, above)
+
+    yield from within(root, ())
 
 
 def is_link_loop(folder: str | os.PathLike[str]) -> bool:

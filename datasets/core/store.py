@@ -11,6 +11,7 @@ from pathlib import Path
 
 from datasets.core.errors import SecondhandError
 from datasets.core.files import path_beside
+from datasets.core.limits import check_open_files
 from datasets.core.part import AnyPath
 
 MAX_BYTES = 20 * 2**30
@@ -86,8 +87,9 @@ class Store:
             with path_beside(file, beside, durable=False) as place:
                 write(place)
         except OSError as error:
+            check_open_files(error)
             raise CacheError(
-                f"the cache {self.root} cannot be written ({error.strerror}). Free disk space, or "
+                f"the cache {self.root} cannot be written ({error.strerror or error}). Free disk space, or "
                 "choose another folder with --cache-dir or $SECONDHAND_CACHE"
             ) from None
         return file

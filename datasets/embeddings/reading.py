@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.core.cells import column_names, read_cells
+from datasets.core.cells import array_shape, column_names, read_cells
 from datasets.core.errors import BadFile, SecondhandError, quoted
+from datasets.core.limits import MOST_OF_LARGE, Counted
 from datasets.core.store import cache_root
 
 if TYPE_CHECKING:
@@ -165,6 +166,8 @@ def _read_npz(path: Path) -> EmbeddingsFile:
                 path, f"has no array {COLUMN!r}. It has {', '.join(arrays.files[:20]) or 'none'}"
             )
         stated = str(np.ravel(arrays[NETWORK])[0]) if NETWORK in arrays.files else ""
+        packed = arrays.zip.getinfo(f"{COLUMN}.npy").compress_size
+        Counted(str(path), array_shape(arrays, COLUMN)[1], packed, MOST_OF_LARGE)
         values = arrays[COLUMN]
     if values.ndim != 2 or values.dtype.kind not in "fiu":
         raise BadFile(

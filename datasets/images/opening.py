@@ -24,7 +24,8 @@ from PIL import Image, UnidentifiedImageError
 
 from datasets.core.address import local
 from datasets.core.checked import check_fields, one_of
-from datasets.core.errors import ALLOW_TRUNCATED, BadFile, first_line
+from datasets.core.errors import ALLOW_TRUNCATED, BadFile, SecondhandError, first_line
+from datasets.core.limits import check_open_files
 from datasets.core.upstream import planes_described, rle4_decoded
 from datasets.images.standalone import fit, rgb, short_side
 
@@ -159,10 +160,11 @@ def open_picture(
                     # HEIC states a size in its header and another in each tile.
                     _check_size(picture, name)
                 return rgb(picture, at_least)
-    except BadFile:
+    except SecondhandError:  # a full disk is no fault of the file
         raise
     # Decoders raise any exception on damaged bytes: OSError, SyntaxError, struct.error, …
     except Exception as error:
+        check_open_files(error)
         reason = _reason(error, source)
         if (content := _truncated_jpeg(source, error)) is None:
             raise BadFile(name, reason) from None

@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from datasets.core.address import as_path
+from datasets.core.address import as_path, ask_again
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.registry import Registry
 from datasets.items.labels import MULTI
@@ -152,6 +152,7 @@ def read_source(name: str, options: ReadOptions) -> Rows:
     ------
     SecondhandError : no source does, or it has no usable item.
     """
+    ask_again(name)  # a notebook reads again what has been replaced
     path, source = as_path(name), find_source(name, options)
     if options.multi_label and not source.has_multi_label(path):
         raise SecondhandError(

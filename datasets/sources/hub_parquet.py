@@ -12,9 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from datasets.core.address import as_path
+from datasets.core.address import as_path, local
 from datasets.core.cells import cell_of, read_cells
 from datasets.core.errors import BadFile, SecondhandError, quoted
+from datasets.core.guarded import guarded
+from datasets.core.part import AnyPath
 from datasets.core.scanning import absolute_path, files_below, shown_by
 from datasets.items.columns import SPLIT_NAMES
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
@@ -42,16 +44,18 @@ def read_tables(path: Path, options: ReadOptions) -> Rows:
 def _read(path: Path, options: ReadOptions) -> Rows:
     from pyarrow.parquet import ParquetFile
 
-    from datasets.core.members import BUFFER, media_columns, member_names
+    from datasets.core.members import BUFFER, media_columns
 
     cells = read_cells(path)
     with ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
         column = _media_column(path, media_columns(file), options)
         features = _features(file)
-        try:
-            members = [*member_names(file, column)]
-        except (OSError, ValueError) as error:
-            raise BadFile(path, f"{column} cannot be read ({str(error)[:120]})") from None
+    try:
+        members = guarded(path, _members, local(path), column)
+    except BadFile:
+        raise
+    except (OSError, ValueError) as error:
+        raise BadFile(path, f"{column} cannot be read ({str(error)[:120]})") from None
     cells = cells.drop(columns=[name for name in cells if plain(name) in ("path", plain(column))])
     where = absolute_path(path)
     cells["path"] = [f"parquet://{name}::{where}" if name else "" for name in members]
@@ -64,6 +68,15 @@ def _read(path: Path, options: ReadOptions) -> Rows:
             for cell in cells[label]
         ]  # fmt: skip
     return read_rows(path, replace(options, path_column=None), cells=cells, resolve=False)
+
+
+def _members(path: AnyPath, column: str) -> list[str]:
+    from pyarrow.parquet import ParquetFile
+
+    from datasets.core.members import BUFFER, member_names
+
+    with ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
+        return [*member_names(file, column)]
 
 
 def _media_column(path: Path, columns: list[str], options: ReadOptions) -> str:

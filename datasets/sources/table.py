@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
+from datasets.core.address import is_address
 from datasets.core.cells import (
     ENDINGS,
     TEXTS,
@@ -22,7 +23,15 @@ from datasets.core.cells import (
     read_csv,
     with_points,
 )
-from datasets.core.errors import Rejected, SecondhandError, first_left_out, quoted
+from datasets.core.errors import (
+    BadFile,
+    Rejected,
+    SecondhandError,
+    first_left_out,
+    one_line,
+    quoted,
+)
+from datasets.core.limits import check_address
 from datasets.core.part import PART_COLUMNS
 from datasets.core.recorded import SEQUENCES
 from datasets.items.checks import (
@@ -142,6 +151,7 @@ def _with_files(
 
     ``needed`` : the items are files, and not only called after some.
     """
+    frame, refused = _without_refused(path, frame)
     named = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
     found = {cell: below.find(cell) for cell, file in named.items() if not is_there(file)}
     found |= below.moved(cell for cell, files in found.items() if not files)
@@ -154,7 +164,26 @@ def _with_files(
         )  # fmt: skip
     found = {cell: found.get(cell) or [file] for cell, file in named.items()}
     files, several = placed(path, frame["path"], found)
-    return frame.loc[files.index].assign(path=files), several
+    return frame.loc[files.index].assign(path=files), refused + several
+
+
+def _without_refused(path: Path, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Rows without those whose address is not read, which are rejected with their row."""
+    refused = {}
+    for cell in filter(is_address, frame["path"].str.strip().unique()):
+        try:
+            check_address(cell)
+        except BadFile as error:
+            refused[cell] = error.reason
+    if not refused:
+        return frame, []
+    cells = frame["path"].str.strip()
+    bad = cells.isin([*refused])
+    rejected = [
+        Rejected(one_line(cell), f"{refused[cell]} (row {row + 2} of {path.name})")
+        for row, cell in cells[bad].items()
+    ]
+    return frame[~bad], rejected
 
 
 def read_table(path: Path, options: ReadOptions) -> Rows:

@@ -52,8 +52,10 @@ def _cells(shard: Path) -> tuple[pd.DataFrame, list[Rejected]]:
     """A row for each sample, with the address of its file, and its labels as text; and labels that cannot be read."""
     samples: dict[str, dict[str, str]] = {}
     rejected = []
+    from datasets.core.members import unpacked
+
     try:
-        with tarfile.open(os.fspath(shard)) as archive:
+        with tarfile.open(unpacked(os.fspath(shard))) as archive:
             for member in filter(tarfile.TarInfo.isfile, archive):
                 address = f"tar://{member.name.removeprefix('./')}::{absolute_path(shard)}"
                 key, ending = _key(member.name)
@@ -65,7 +67,7 @@ def _cells(shard: Path) -> tuple[pd.DataFrame, list[Rejected]]:
                         rejected.append(Rejected(address, f"not JSON ({str(error)[:100]})"))
                 elif find_kind(member.name) and "path" not in sample:
                     sample["path"] = address
-    except (OSError, EOFError, tarfile.TarError) as error:
+    except (OSError, EOFError, MemoryError, tarfile.TarError) as error:
         raise BadFile(shard, f"cannot be read as a tar archive ({error})") from None
     return pd.DataFrame([*filter(None, samples.values())]).fillna(""), rejected
 
@@ -109,10 +111,12 @@ def _claims(path: Path, options: ReadOptions) -> bool:
     first = as_path(shown_by(path, *ENDINGS)) if path.is_dir() else next(_shards(path), path)
     if not first.name.lower().endswith(ENDINGS) or not first.is_file():
         return False
+    from datasets.core.members import unpacked
+
     try:
-        with tarfile.open(os.fspath(first)) as archive:
+        with tarfile.open(unpacked(os.fspath(first))) as archive:
             names = [_key(member.name) for member in islice(archive, _LOOKED_AT)]
-    except (OSError, EOFError, tarfile.TarError):
+    except (OSError, EOFError, MemoryError, tarfile.TarError):
         return False
     labelled = {key for key, ending in names if ending in _LABELS}
     files = {key for key, ending in names if find_kind(PurePosixPath(f"{key}.{ending}"))}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from datasets.core.address import absolute, read_ahead
-from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.errors import BadFile, Rejected, SecondhandError, Unavailable
 from datasets.core.file_state import QuickState
 from datasets.core.hashes import Hashes, digest_of, hash_shared
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
@@ -95,6 +95,8 @@ def render_picture(
     try:
         signal = spectrogram.read(item)
         image = spectrogram.image(signal)
+    except Unavailable:  # the next time it may be there
+        raise
     except BadFile as error:
         store.add(key, FAILURE, error.reason.encode())
         raise

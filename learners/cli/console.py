@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 from datasets.core import progress
 from datasets.core.address import hidden
 from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.limits import check_open_files
 from datasets.core.program import extra, installed_commands, use_utf8_output
 from datasets.core.scanning import skipped_line
+from datasets.core.store import cache_root
 from datasets.core.upstream import deliver_late_interrupts
 from learners import distributed
 from learners.acceleration import keep_memory_on_cpu, let_waiting_threads_sleep
@@ -74,11 +76,18 @@ def run(main: Callable[[], int]) -> None:
         sys.stderr.close()
         status = 0
     except OSError as error:
+        try:
+            check_open_files(error)
+        except SecondhandError as sentence:
+            print(coloured("error:", _RED), sentence, file=sys.stderr)
+            sys.exit(1)
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if not full and error.errno not in (*_OF_MACHINE, *_OF_PATH):
             raise
         name = error.filename or "the output"
         remedy = "Free some space or choose another --out" if full else "Choose another --out"
+        if Path(name).is_relative_to(cache_root()):  # what the user has not named
+            remedy = "Free some space, or choose another cache folder with $SECONDHAND_CACHE"
         message = f"{name}: {error.strerror or os.strerror(error.errno or 0)}. {remedy}"
         print(coloured("error:", _RED), message, file=sys.stderr)
         status = 2 if error.errno in _OF_PATH else 1

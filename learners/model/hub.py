@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from datasets.core.address import as_path, is_address, listing, local, without_secrets
+from datasets.core.address import as_path, is_address, listing, local, state, without_secrets
 from datasets.core.errors import SecondhandError, first_line
 from datasets.core.files import folder_beside
 from datasets.core.store import cache_root
@@ -59,8 +59,9 @@ def _fetched(address: str) -> Path:
         raise SecondhandError(
             f"{address} is not a model folder (it has no {CONFIG}). Give the folder model of a run"
         )
-    state = hashlib.sha256(f"{address}{sorted(files.items())}".encode()).hexdigest()[:16]
-    folder = cache_root() / "models" / f"{as_path(address).name}@{state}"
+    states = sorted((name, state(entry.address)) for name, entry in files.items())
+    version = hashlib.sha256(f"{address}{states}".encode()).hexdigest()[:16]
+    folder = cache_root() / "models" / f"{as_path(address).name}@{version}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder_beside(folder, replace=False) as place:

@@ -1,0 +1,157 @@
+"""The limits of what comes from elsewhere: which addresses are read, and how many bytes, cells and folders.
+
+A table, an archive or a page of links may come from a stranger. All that copies, unpacks, follows or reads what they
+name asks here, and ends in one sentence that names the file, its size and the remedy.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+
+from datasets.core.errors import BadFile, SecondhandError, quoted
+
+#: Schemes of the servers that are read; and of what holds files, whose members are named before ``::``. fsspec knows
+#: others that read any file of this machine, or put variables of the environment into an address.
+SCHEMES = (
+    "s3", "s3a", "https", "http", "hf", "gs", "gcs", "az", "abfs", "abfss", "sftp",
+)  # fmt: skip
+HOLDERS = ("zip", "tar", "parquet")
+#: Archives within archives.
+_NESTED = 3
+_SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)\s*://")
+
+_MIB = 1 << 20
+#: Bytes of a file that is copied or unpacked, by its ending; of any other, and of one whose size the server does not
+#: say. A recording of a day has 8 GiB.
+MOST_BYTES = 512 * _MIB
+MOST_OF_LARGE = 20 << 30
+_LARGE = {
+    ".wav", ".wave", ".w64", ".rf64", ".flac", ".aif", ".aiff", ".aifc", ".mp3", ".ogg", ".oga", ".opus", ".m4a",
+    ".mp4", ".au", ".caf", ".hdf5", ".h5", ".hdf", ".gwf", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz",
+    ".txz", ".parquet", ".pq", ".safetensors", ".pt", ".pth", ".bin", ".npz", ".npy",
+}  # fmt: skip
+#: Times that a packed file may grow, beyond the size up to which nobody asks. Pictures and sounds are packed already:
+#: silence alone grows more.
+_TIMES, _UNASKED = 200, 64 * _MIB
+#: Bytes of a table of text, unpacked, and of one of its lines; and cells of any table.
+MOST_TEXT, MOST_LINE, MOST_CELLS = 1 << 30, _MIB, 100_000_000
+#: Cells of a table whose format says many in a few bytes.
+MOST_PACKED_CELLS = 30_000_000
+#: Bytes of memory that reading a spreadsheet or a Parquet table may take.
+MOST_MEMORY = 4 << 30
+#: Folders within folders, and all folders below one, of a server.
+MOST_DEPTH, MOST_FOLDERS = 32, 100_000
+#: Bytes of a page that links to files.
+MOST_PAGE = 64 * _MIB
+#: Answers of servers that have too much to do, or are being restarted: they may serve the next time.
+PASSING = (408, 425, 429, 500, 502, 503, 504)
+#: Errors of a disk that is full, or that nothing may be written to.
+OF_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+#: Errors of a process, or of the machine, that has too many files open.
+_OF_OPEN_FILES = (errno.EMFILE, errno.ENFILE)
+
+
+def check_address(address: str) -> None:
+    """Raise BadFile for an address with a scheme that is not read, in any of the links of its chain."""
+    *holders, last = address.split("::")
+    if len(holders) > _NESTED:
+        raise BadFile(address, f"more than {_NESTED} archives within each other: unpack them")
+    for link in holders:
+        scheme = scheme_of(link)
+        if scheme not in HOLDERS:
+            raise BadFile(
+                address,
+                f"{quoted(scheme or link)} is no archive or table that holds files. Before :: stands a member: "
+                f"{', '.join(f'{one}://' for one in HOLDERS)}",
+            )
+    scheme = scheme_of(last)
+    if scheme in HOLDERS and not holders:  # the part of a name that is in an archive
+        return
+    if scheme and scheme not in SCHEMES:
+        raise BadFile(
+            address,
+            f"{scheme}:// is not read. Files are on a disk, or their address begins with "
+            f"{', '.join(f'{one}://' for one in SCHEMES)}",
+        )
+
+
+def scheme_of(link: str) -> str:
+    """The scheme of one link of a chain, in small letters; "" for a path on a disk."""
+    found = _SCHEME.match(link)
+    return found[1].lower() if found else ""
+
+
+class Counted:
+    """Counts the bytes of a file while it is copied or unpacked.
+
+    Parameters
+    ----------
+    name : of the file, for its error.
+    stated : bytes that it is said to have; None if that is not known.
+    packed : bytes from which it is unpacked; None if it is not.
+    most : bytes that it may have; by default those of a file with its ending.
+
+    Raises
+    ------
+    BadFile : the stated size is beyond the limit, as soon as it is known.
+    """
+
+    def __init__(
+        self, name: str, stated: int | None, packed: int | None = None, most: int | None = None
+    ) -> None:
+        self._name, self._bytes = name, 0
+        ending = os.path.splitext(name.partition("::")[0])[1].lower()
+        known = stated is not None or packed is not None
+        self._most = most or (MOST_OF_LARGE if ending in _LARGE and known else MOST_BYTES)
+        self._remedy = "Name a copy of it on a disk"
+        if packed is not None and (grown := max(_TIMES * packed, _UNASKED)) < self._most:
+            self._most = grown
+            self._remedy = (
+                f"Nothing that is read grows so much: {packed:,} bytes are packed here. Unpack it yourself "
+                "if you trust it"
+            )
+        self.check(stated or 0)
+
+    def add(self, count: int) -> None:
+        """Count bytes that are about to be written."""
+        self._bytes += count
+        self.check(self._bytes)
+
+    def check(self, size: int) -> None:
+        if size > self._most:
+            raise BadFile(
+                self._name,
+                f"{size:,} bytes or more, beyond the limit of {self._most:,} for such a file. {self._remedy}",
+            )
+
+
+def check_cells(
+    path: str | os.PathLike[str], rows: int, columns: int, most: int = MOST_PACKED_CELLS
+) -> None:
+    """Raise BadFile for a table of too many cells."""
+    if rows * columns > most:
+        raise BadFile(
+            path,
+            f"{rows:,} rows of {columns:,} columns, more than {most:,} cells: divide the table, or leave out columns",
+        )
+
+
+def check_packed(path: str | os.PathLike[str]) -> None:
+    """Raise BadFile for a file that is a zip archive (a spreadsheet, arrays) and swells when it is unpacked."""
+    import zipfile
+
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        for one in archive.infolist():
+            Counted(str(path), one.file_size, one.compress_size, MOST_OF_LARGE)
+
+
+def check_open_files(error: BaseException) -> None:
+    """Raise SecondhandError if this process, or the machine, has too many files open: the file is not at fault."""
+    if isinstance(error, OSError) and error.errno in _OF_OPEN_FILES:
+        raise SecondhandError(
+            f"too many open files ({error.strerror}). Allow more with ulimit -n 4096, or use fewer --workers"
+        ) from None
