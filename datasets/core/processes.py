@@ -36,7 +36,9 @@ _CHUNK = 32  # files that a worker looks at before it reports
 AHEAD = 2  # chunks handed to each worker: one at work, one waiting
 TIMEOUT = 600.0  # seconds that are waited for a chunk, or for one file alone
 LOOK = 1.0  # seconds between looks whether a worker that is waited for still lives
-GRACE = 10.0  # seconds that workers have to end what nobody waits for any more, before they are killed
+GRACE = (
+    10.0  # seconds that workers have to end what nobody waits for any more, before they are killed
+)
 FORKS = sys.platform == "linux"
 #: Bytes that a worker may take beyond what it starts with. What is within the other limits needs less: a picture of
 #: the most pixels 1.4 GB, the longest sound that is read at once 3.2 GB with its resampling.
@@ -286,7 +288,9 @@ def _workers(pool: Executor) -> list[BaseProcess]:
 def _has_ended(process: BaseProcess) -> bool:
     """Whether a process has ended. Its end stays to be seen by the thread of its pool, which waits for it."""
     try:
-        return os.waitid(os.P_PID, process.pid or 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return (
+            os.waitid(os.P_PID, process.pid or 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        )
     except ChildProcessError:  # it has been waited for already
         return True
 

@@ -212,8 +212,8 @@ def require_all_tensors() -> Iterator[None]:
 
 
 @contextmanager
-def wait_for_gradio_server() -> Iterator[None]:
-    """Make Gradio's ``launch`` wait until its server has started or failed.
+def wait_for_gradio_server(prepare: Callable[[Any], None]) -> Iterator[None]:
+    """Make Gradio's ``launch`` wait until its server has started or failed, after ``prepare`` has been given it.
 
     Otherwise it gives up after five seconds on a slow machine (gradio#4624) and reports that the port is
     in use (gradio#13693). Its request to itself goes without the environment's proxies and certificates.
@@ -223,6 +223,7 @@ def wait_for_gradio_server() -> Iterator[None]:
     from gradio.http_server import Server
 
     def run_in_thread(server: Any) -> None:
+        prepare(server)
         server.thread = threading.Thread(target=server.run, daemon=True)
         server.thread.start()
         while not server.started:

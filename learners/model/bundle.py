@@ -42,6 +42,7 @@ from safetensors.numpy import save_file
 from datasets.core.checked import read_as
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside, write_beside
+from datasets.core.json_files import parse_json
 from datasets.images.opening import Preprocessing
 from datasets.items.labels import label_error
 from datasets.items.settings import MAX_OVERLAP
@@ -484,7 +485,7 @@ def _read_config(file: Path) -> dict[str, Any]:
     if file.stat().st_size > _MAX_JSON:
         raise SecondhandError(f"larger than {_MAX_JSON >> 20} MiB")
     try:
-        config = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=once_each)
+        config = parse_json(file.read_text(encoding="utf-8"), object_pairs_hook=once_each)
     except (ValueError, RecursionError, OSError) as error:
         raise SecondhandError(f"not JSON ({str(error)[:80]})") from None
     version = config.get("format") if isinstance(config, dict) else None
