@@ -71,7 +71,7 @@ def serve(
     with ExitStack() as opened:
         uploads = opened.enter_context(_uploads())
         with without_proxies():
-            import gradio  # noqa: F401
+            import gradio
         from app.api import routes
         from app.feedback import Feedback
         from app.interface import build_page, theme
@@ -105,6 +105,8 @@ def serve(
                 show_error=False,
                 ssr_mode=False,
                 mcp_server=False,
+                # A key that Gradio tells screen readers, and has no words for in any language.
+                i18n=gradio.I18n(en={"common.complete": "Done"}),
                 run_history=False,
                 enable_monitoring=False,
                 footer_links=[],

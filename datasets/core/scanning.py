@@ -19,6 +19,7 @@ PACKAGE = "datapackage.json"
 SHOWN = 100
 #: Why a folder is not looked into.
 LINK_LOOP, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
+LINK_AGAIN = "link to a folder that is read already"
 #: Why a file is not read whose name tables cannot hold.
 NOT_UTF8 = "its name is not valid UTF-8: rename it"
 SYSTEM = "hidden folder, or one of the system"
@@ -35,8 +36,9 @@ _RESCUED = re.compile(r"found\.\d{3}")
 def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str]:
     """Yield the user's files in a folder and below, sorted by name, a folder's files before its subfolders'.
 
-    Links to folders are followed. Links to a parent folder, unreadable folders, hidden ones and those of the system
-    are added to ``left_out``.
+    Links to folders are followed, but to each folder once: two links in each of 30 folders would lead to a billion. Links
+    to a parent folder or to one that is read already, unreadable folders, hidden ones and those of the system are added
+    to ``left_out``.
     """
 
     if is_address(root):
@@ -46,9 +48,17 @@ def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str
     def unlisted(error: OSError) -> None:
         left_out.append(Rejected(str(error.filename), UNLISTED))
 
+    seen: set[tuple[int, int]] = set()
     for folder, folders, files in os.walk(root, onerror=unlisted, followlinks=True):
+        seen |= _identity(folder)
         back = [name for name in folders if is_link_loop(os.path.join(folder, name))]
         reasons = {name: SYSTEM for name in folders if not is_user_file(Path(name))}
+        for name in sorted({*folders} - {*reasons, *back}):
+            if os.path.islink(link := os.path.join(folder, name)):
+                target = _identity(link)
+                if target and target <= seen:
+                    reasons[name] = LINK_AGAIN
+                seen |= target
         reasons |= dict.fromkeys(back, LINK_LOOP)
         left_out += [
             Rejected(os.path.join(folder, name), why) for name, why in sorted(reasons.items())
@@ -57,6 +67,15 @@ def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str
         yield from (
             os.path.join(folder, name) for name in sorted(files) if is_user_file(Path(name))
         )
+
+
+def _identity(folder: str) -> set[tuple[int, int]]:
+    """What tells a folder from all others of this machine; nothing where it has gone or the system has no such numbers."""
+    try:
+        state = os.stat(folder)
+    except OSError:
+        return set()
+    return {(state.st_dev, state.st_ino)} if state.st_ino else set()
 
 
 def _walk_address(root: str, left_out: list[Rejected]) -> Iterator[str]:
@@ -120,7 +139,7 @@ def skipped_line(skipped: Counter[str]) -> str:
     counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
     more = ["…"] if len(skipped) > 10 else []
     total = skipped.total()
-    if {*skipped} & {LINK_LOOP, UNLISTED, SYSTEM}:
+    if {*skipped} & {LINK_LOOP, LINK_AGAIN, UNLISTED, SYSTEM}:
         things = "files and folders" if total > 1 else "folder"
     else:
         things = "files of other kinds" if total > 1 else "file of another kind"

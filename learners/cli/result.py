@@ -55,6 +55,12 @@ class Result:
         )
         return lines + small_data(self.metrics, self.files, self.uncalibrated)
 
+    @property
+    def is_warning(self) -> bool:
+        """Whether it answers almost nothing, or rests on too few files to say how sure it is."""
+        small = small_data(self.metrics, self.files, self.uncalibrated)
+        return bool(small) or answers_almost_nothing(self.metrics)
+
 
 def part_name(split: str) -> str:
     """Name of a split in a sentence."""
