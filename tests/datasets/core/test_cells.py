@@ -8,7 +8,6 @@ import io
 import itertools
 import math
 import re
-import re
 from pathlib import Path
 
 import pandas as pd
