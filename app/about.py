@@ -14,7 +14,7 @@ from app.serving import Served
 from datasets.core.cells import read_frame
 from datasets.core.part import PART_COLUMNS, parts_of
 from datasets.items.labels import UNKNOWN
-from learners.model.bundle import card
+from learners.model.bundle import card, plain_text
 from learners.templates import render
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def card_text(served: Served) -> str:
     """The model card as Markdown, without its block of metadata, and what the model's rule lacks."""
     bundle = served.predictor.bundle
     _, _, text = card(bundle).removeprefix("---\n").partition("\n---\n")
-    return "\n".join([text, *(f"- {note}" for note in bundle.rule.notes)])
+    return "\n".join([text, *(f"- {plain_text(note, 1000)}" for note in bundle.rule.notes)])
 
 
 def examples(served: Served, most: int = 5) -> list[Example]:

@@ -9,9 +9,9 @@ import asyncio
 import base64
 import hmac
 import math
-import re
 import secrets
 import shutil
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,12 +163,22 @@ def _number(form: FormData, key: str) -> float | None:
     return value
 
 
+def _plain_name(name: str) -> str:
+    """The name under which an upload is written: letters and digits of any script, and its ending."""
+    composed = unicodedata.normalize("NFC", name)
+    plain = "".join(
+        c if unicodedata.category(c)[0] in "LMN" or c in ".-" else "_" for c in composed
+    )
+    # A name has 255 bytes, and a letter up to four. A hidden file would be nobody's.
+    plain = plain[-60:]
+    return f"file{plain}" if not plain.strip("._") or plain[0] in "._" else plain
+
+
 def _write(files: Sequence[UploadFile], folder: Path) -> list[str]:
     """Write each file under its own name in a folder of its own."""
     paths = []
     for number, file in enumerate(files):
-        plain = re.sub(r"[^\w.-]", "_", file.filename or "", flags=re.ASCII)[-80:].lstrip("._")
-        path = folder / str(number) / (plain or "file")
+        path = folder / str(number) / _plain_name(file.filename or "")
         path.parent.mkdir(parents=True)
         with open(path, "wb") as opened:
             shutil.copyfileobj(file.file, opened)

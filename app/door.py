@@ -1,4 +1,4 @@
-"""The door of the page: host names, requests of other sites, and requests that never end."""
+"""The door of the page: what it answers at all, host names, requests of other sites, and requests that never end."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
+from starlette.routing import compile_path
 
 from app.settings import LOCAL
 
@@ -25,6 +26,20 @@ if TYPE_CHECKING:
 ARRIVING = 256
 #: Seconds that a request may take to arrive, and bytes a second below which it is cut off after that.
 PATIENCE, SLOWEST = 30.0, 16 << 10
+
+
+#: What is answered: the API, and those of Gradio's routes that the page uses in a browser. Others let a visitor do more
+#: than the page offers, such as run the machine's ffmpeg on an upload.
+API = ("/health", "/models", "/predict")
+USED = (
+    *("/", "/config", "/login", "/logout", "/theme.css", "/favicon.ico"),
+    *("/assets/{path:path}", "/static/{path:path}", "/svelte/{path:path}"),
+    *("/gradio_api/theme.css", "/gradio_api/startup-events", "/gradio_api/app_id"),
+    *("/gradio_api/queue/join", "/gradio_api/queue/data", "/gradio_api/run/{api_name}"),
+    *("/gradio_api/reset", "/gradio_api/cancel", "/gradio_api/heartbeat/{session_hash}"),
+    *("/gradio_api/upload", "/gradio_api/upload_progress", "/gradio_api/file={path_or_url:path}"),
+)
+_USED = [compile_path(path)[0] for path in (*API, *USED)]
 
 
 @dataclass
@@ -70,12 +85,19 @@ class Door:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        path = scope["path"]
+        if scope["type"] != "http" or not any(used.fullmatch(path) for used in _USED):
+            await refuse(404, f"{path[:100]!r}: this page has nothing here.")(scope, receive, send)
+            return
         message = wrong_host(headers, self.traffic.names) or cross_site(
             headers, scope.get("method", "")
         )
         if message:
             await refuse(403, message)(scope, receive, send)
-        elif headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+        elif "transfer-encoding" in headers:  # such a request says nowhere how large it is
+            message = "The header Content-Length is missing. Send the request's length in it."
+            await refuse(411, message)(scope, receive, send)
+        elif headers.get("content-length", "0") != "0":
             await self._with_body(scope, receive, send)
         else:
             await self.app(scope, receive, send)

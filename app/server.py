@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -11,12 +12,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from stat import S_ISDIR
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, build_opener
 
 from starlette.middleware import Middleware
 
+from app.connections import limit_connections
 from app.door import Door, Traffic, host_names
 from app.serving import Served, Site
 from app.settings import PageSettings
@@ -24,6 +25,8 @@ from datasets.core.errors import SecondhandError
 from datasets.core.upstream import wait_for_gradio_server, without_proxies
 from learners.machine import disable_telemetry
 from learners.templates import render
+
+log = logging.getLogger(__name__)
 
 #: Bytes of all uploads together; the oldest are deleted first.
 MAX_UPLOADS = 4 << 30
@@ -68,7 +71,7 @@ def serve(
     with ExitStack() as opened:
         uploads = opened.enter_context(_uploads())
         with without_proxies():
-            import gradio  # noqa: F401
+            import gradio
         from app.api import routes
         from app.feedback import Feedback
         from app.interface import build_page, theme
@@ -89,7 +92,7 @@ def serve(
         opened.callback(page.close, verbose=False)
         opened.callback(stop.set)
         page.queue(max_size=8 * settings.queue, api_open=False)
-        with wait_for_gradio_server():
+        with wait_for_gradio_server(limit_connections):
             _, url, link = page.launch(
                 server_name=settings.host,
                 server_port=free_port(settings.host, settings.port),
@@ -102,6 +105,8 @@ def serve(
                 show_error=False,
                 ssr_mode=False,
                 mcp_server=False,
+                # A key that Gradio tells screen readers, and has no words for in any language.
+                i18n=gradio.I18n(en={"common.complete": "Done"}),
                 run_history=False,
                 enable_monitoring=False,
                 footer_links=[],
@@ -165,18 +170,30 @@ def free_port(host: str, port: int) -> int:
 
 
 def _sweep(folder: str, keep: float, stop: threading.Event) -> None:
-    """Delete files older than ``keep`` seconds, and the oldest of too many bytes, until ``stop`` is set."""
+    """Delete files older than ``keep`` seconds, and the oldest of too many bytes, until ``stop`` is set.
+
+    Whatever goes wrong is logged, and it looks again: visitors are promised that their files are deleted.
+    """
     while not stop.wait(min(30.0, keep / 2)):
-        sweep(folder, keep)
+        try:
+            sweep(folder, keep)
+        except Exception:
+            log.exception("uploads could not be deleted: tried again in a moment")
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def sweep(folder: str, keep: float, most: int = MAX_UPLOADS) -> int:
     """Delete old files once. Returns the number of deleted files."""
     files = []
-    for file in Path(folder).rglob("*"):
-        with suppress(OSError):
-            state = file.lstat()
-            if not S_ISDIR(state.st_mode):
+    # A folder that has gone since its parent was read is left out: each request has one.
+    for parent, _, names in os.walk(folder, onerror=_unless_gone):
+        for file in (Path(parent, name) for name in names):
+            with suppress(FileNotFoundError):
+                state = file.lstat()
                 files.append((max(state.st_mtime, state.st_ctime), state.st_size, file))
     total, deleted, now = sum(size for _, size, _ in files), 0, time.time()
     for changed, size, path in sorted(files):
@@ -184,6 +201,7 @@ def sweep(folder: str, keep: float, most: int = MAX_UPLOADS) -> int:
             break
         with suppress(OSError):  # the folder is not empty, or the file is gone
             path.unlink()
-            path.parent.rmdir()
+            if path.parent != Path(folder):
+                path.parent.rmdir()
         total, deleted = total - size, deleted + 1
     return deleted

@@ -68,9 +68,9 @@ def look_at(data: Path) -> Look:
     ------
     SecondhandError : there is no such folder, or it cannot be trained on; the message is the command's.
     """
-    if not data.is_dir():
+    if not data.exists():
         raise SecondhandError(
-            f"{data}: there is no such folder on this machine. Name one with a folder per class"
+            f"{data}: there is no such folder on this machine. Name one with a folder per class, or a table of labels"
         )
     with _checking, _warnings() as problems:
         settings = DataSettings(data=[str(data)], near_duplicates="ignore")
@@ -106,7 +106,9 @@ def _warnings() -> Iterator[list[str]]:
     """The warnings that this thread logs about the data."""
     messages, thread, handler = list[str](), threading.get_ident(), logging.Handler(logging.WARNING)
     handler.addFilter(lambda record: record.thread == thread)
-    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(  # type: ignore[method-assign]
+        getattr(record, "on_page", None) or record.getMessage()
+    )
     logger = logging.getLogger("datasets")
     logger.addHandler(handler)
     try:
@@ -179,7 +181,7 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
         with gr.Column(scale=2, min_width=300):
             folder = gr.Textbox(
                 label="Folder on this machine", placeholder="/home/me/photos",
-                info="It holds one folder of files per class.",
+                info="It holds one folder of files per class. A table of labels, or a JSON, can be named instead.",
             )  # fmt: skip
             look = gr.Button("Look at it")
         with gr.Column(scale=3, min_width=300):

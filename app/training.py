@@ -127,7 +127,7 @@ class Training:
 
     def words(self, data: Sequence[Path], choice: str, start_from: Path | None = None) -> list[str]:
         """Words of the command for a folder, or for tables of corrections; its run gets an unused name."""
-        name = data[0].name or "run"
+        name = (data[0].stem if data[0].is_file() else data[0].name) or "run"
         name = name if start_from is None else f"{start_from.parent.name}-corrected"
         names = chain([name], (f"{name}-{number}" for number in count(2)))
         out = next(folder for other in names if not (folder := self.root / other).exists())

@@ -265,8 +265,8 @@ def _run(options: RenderSettings) -> int:
     rendered, rejected = render(options)
     for source, picture in rendered:
         print(f"{source}\t{picture}")
-    for path, reason in rejected:
-        print(f"left out: {path}: {reason}", file=sys.stderr)
+    for item in rejected:
+        print(f"left out: {item}", file=sys.stderr)
     return 3 if rejected else 0
 
 

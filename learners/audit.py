@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.options import option, positional
 from learners.cli import console, result
 from learners.cli.commands import PoolSettings
@@ -143,7 +143,7 @@ def _estimate(settings: AuditSettings, table: Path) -> int:
         _verdict(bundle, labels),
     ]
     for item in audit.rejected:
-        print(f"{item.path}: {item.reason}", file=sys.stderr)
+        print(item, file=sys.stderr)
     print()
     result.print_result(lines, "At this site")
     status = 3 if audit.rejected else 0
@@ -240,7 +240,7 @@ def _refit(settings: AuditSettings, out: Path, labels: AuditLabels) -> int:
     usable = [n for n, item in enumerate(detailed) if item.logits is not None]
     for n, item in enumerate(detailed):
         if item.logits is None:
-            print(f"{parts[n].path}: {item.prediction.reason}", file=sys.stderr)
+            print(Rejected(parts[n].path, str(item.prediction.reason)), file=sys.stderr)
     if not usable:
         raise SecondhandError(f"--labels {settings.labels}: none of the labelled files can be read")
     logits, features = stack_outputs([detailed[n] for n in usable])

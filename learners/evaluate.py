@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     result.print_result(lines, alarm=alarm)
     print(*evaluated.lines, sep="\n")
     for item in evaluated.bad:
-        print(f"{item.path}: {item.reason}", file=sys.stderr)
+        print(item, file=sys.stderr)
     if evaluated.bad:
         print(f"{counted(len(evaluated.bad), 'file')} could not be used", file=sys.stderr)
     print(f"Look at the report:  {evaluated.folder}/index.html")

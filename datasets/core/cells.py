@@ -64,8 +64,19 @@ NOCALL = (
 SHORTEST_SPAN = 1e-3
 #: Text that a spreadsheet may evaluate (OWASP, "CSV injection"; the last four are full-width signs), after
 #: any number of apostrophes: each `guard` adds one.
-_COMPUTED = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_SIGNS = "=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+_COMPUTED = re.compile(f"'*[{_SIGNS}]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+#: A later part of a cell that becomes a cell of its own where rows are split at another separator than ours, as Excel does
+#: in many countries: quotes do not keep the part together there. Numbers are no formulas.
+_SPLIT = ";\t|\r\n"
+_SPLITS = re.compile(f"[{_SPLIT}]")
+_COMPUTED_PART = re.compile(
+    rf"(?<=[{_SPLIT}])([\"' ]*)(?=[{_SIGNS}])(?![{_SPLIT}]|{_NUMBER.pattern} *([{_SPLIT}]|$))"
+)
+_GUARDED_PART = re.compile(
+    rf"(?<=[{_SPLIT}])([\"' ]*)'(?=[{_SIGNS}])(?![{_SPLIT}]|{_NUMBER.pattern} *([{_SPLIT}]|$))"
+)
 #: The line with which Excel is told the separator.
 _STATED_SEPARATOR = re.compile(r"\"?sep=(.)\"?", re.IGNORECASE)
 #: Separators of cells, the likeliest first, by the ending of a table.
@@ -84,17 +95,25 @@ def guard(cell: T) -> T | str:
     --------
     >>> [guard(cell) for cell in ("=SUM(A1)", "-1.5", -1.5, "'=x", "cat")]
     ["'=SUM(A1)", '-1.5', -1.5, "''=x", 'cat']
+    >>> guard("a;=SUM(A1);-1")
+    "a;'=SUM(A1);-1"
     """
-    if isinstance(cell, str) and _COMPUTED.match(cell) and not _NUMBER.fullmatch(cell):
+    if not isinstance(cell, str):
+        return cell
+    if _SPLITS.search(cell):
+        cell = _COMPUTED_PART.sub(r"\1'", cell)
+    if _COMPUTED.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"
     return cell
 
 
 def unguard(cell: T) -> T | str:
     """Undo `guard`."""
-    if isinstance(cell, str) and cell.startswith("'") and _COMPUTED.match(cell):
-        return cell[1:]
-    return cell
+    if not isinstance(cell, str) or "'" not in cell:
+        return cell
+    if cell.startswith("'") and _COMPUTED.match(cell):
+        cell = cell[1:]
+    return _GUARDED_PART.sub(r"\1", cell)
 
 
 def write_rows(stream: TextIO, rows: Iterable[Iterable[object]]) -> None:

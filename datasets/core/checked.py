@@ -5,7 +5,6 @@ share: Annotated[float, Meta(ge=0, le=1)]
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +14,7 @@ from msgspec import Meta, ValidationError, convert
 from msgspec.inspect import DataclassType, ListType, Type, UnionType, VarTupleType, type_info
 
 from datasets.core.errors import BadFile, SecondhandError, one_line, quoted
+from datasets.core.json_files import parse_json
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def read_as(cls: type[T], values: object, name: str) -> T:
 def read_file(cls: type[T], file: Path) -> T:
     """A dataclass from a JSON file, as in `read_as`; raises BadFile for one that holds anything else."""
     try:
-        return read_as(cls, json.loads(file.read_bytes()), "")
+        return read_as(cls, parse_json(file.read_bytes()), "")
     except (ValueError, RecursionError) as error:
         raise BadFile(file, str(error)) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import NamedTuple
@@ -13,6 +14,27 @@ ALLOW_TRUNCATED = "Copy it again; learners.predict --allow-truncated uses what i
 
 class SecondhandError(ValueError):
     """An error that the user can fix. The message names the problem, the file and the remedy."""
+
+
+#: What a terminal obeys, or what changes the order of the text around it: the control characters of ASCII but tab and
+#: line feed, those of C1, the line and paragraph separators, and the marks of writing direction.
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    r"""A text for a terminal: what a terminal would obey is written as an escape; tabs and line feeds stay.
+
+    Examples
+    --------
+    >>> printable("\x1b]0;title\x07a\u202egpj.exe")
+    '\\x1b]0;title\\x07a\\u202egpj.exe'
+    """
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def printable_line(text: str | PathLike[str]) -> str:
+    """A file's name or the like as a part of one line: `printable`, without a line feed, which could forge a line."""
+    return printable(str(text)).replace("\n", "\\n")
 
 
 class BadFile(SecondhandError):
@@ -27,7 +49,7 @@ class BadFile(SecondhandError):
     def __init__(self, path: str | PathLike[str], reason: str) -> None:
         self.path = str(path)
         self.reason = one_line(reason)
-        super().__init__(f"{self.path}: {self.reason}")
+        super().__init__(f"{printable_line(self.path)}: {self.reason}")
 
     def __reduce__(self) -> tuple[type[BadFile], tuple[str, str]]:
         # Worker processes raise it: pickle the arguments of __init__, not the message.
@@ -52,7 +74,7 @@ class Rejected(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+        return f"{printable_line(self.path)}: {printable_line(self.reason)}"
 
 
 class Copy(Rejected):

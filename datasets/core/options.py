@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, field, fields
-from functools import partial
+from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _MAX_BYTES = 1 << 20
 _MAX_LIST = 1000
 _DEEPEST = 50  # brackets open at once; PyYAML follows each by a call
+_LONGEST = 40  # characters of a number: PyYAML takes the square of them for some, and Python has no end of digits
+_LARGEST = 2**63  # of whole numbers
 
 
 class Limits(NamedTuple):
@@ -45,7 +47,7 @@ class Limits(NamedTuple):
             and (self.above is None or value > self.above)
             and (self.high is None or value <= self.high)
             and (self.below is None or value < self.below)
-            and isfinite(value)
+            and (-_LARGEST < value < _LARGEST if isinstance(value, int) else isfinite(value))
         )
 
     def __str__(self) -> str:
@@ -151,7 +153,7 @@ def checked_settings(source: str, text: str) -> dict[str, Any]:
     wrong = partial(_settings_error, source)
     try:
         _check_depth(source, text)
-        content = yaml.safe_load(text)
+        content = yaml.load(text, _loader())
     except SecondhandError:
         raise
     # PyYAML's own errors, and those of the types that it converts text to: dates, numbers, bytes.
@@ -225,6 +227,25 @@ class Checked:
         wrong += [conflict for conflict, present in self.conflicts().items() if present]
         if wrong:
             raise SecondhandError(f"invalid settings: {'; '.join(wrong)}")
+
+
+@cache
+def _loader() -> Any:
+    """PyYAML's safe loader, without numbers that are longer than any setting."""
+    from yaml import SafeLoader
+
+    class Loader(SafeLoader):
+        pass
+
+    def short(construct: Callable[[Any, Any], Any], loader: Any, node: Any) -> Any:
+        if len(str(node.value)) > _LONGEST:
+            raise ValueError(f"a number of {len(node.value)} characters")
+        return construct(loader, node)
+
+    for kind in ("int", "float"):
+        tag = f"tag:yaml.org,2002:{kind}"
+        Loader.add_constructor(tag, partial(short, SafeLoader.yaml_constructors[tag]))
+    return Loader
 
 
 def _check_depth(source: str, text: str) -> None:

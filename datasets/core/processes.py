@@ -9,6 +9,7 @@ import signal
 import stat
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -16,11 +17,13 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Generic, NamedTuple, TypeVar
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from datasets.core import progress
 from datasets.core.address import read_ahead
 from datasets.core.errors import BadFile, Rejected
+from datasets.core.upstream import close_writer_of_results, threads_of
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,10 @@ CRASHED = "the process that read it crashed or hung (a fault in the decoder, or 
 _CHUNK = 32  # files that a worker looks at before it reports
 AHEAD = 2  # chunks handed to each worker: one at work, one waiting
 TIMEOUT = 600.0  # seconds that are waited for a chunk, or for one file alone
+LOOK = 1.0  # seconds between looks whether a worker that is waited for still lives
+GRACE = (
+    10.0  # seconds that workers have to end what nobody waits for any more, before they are killed
+)
 FORKS = sys.platform == "linux"
 #: Bytes that a worker may take beyond what it starts with. What is within the other limits needs less: a picture of
 #: the most pixels 1.4 GB, the longest sound that is read at once 3.2 GB with its resampling.
@@ -143,7 +150,7 @@ class IsolatedCalls(Generic[T, R]):
         with self._lock:
             if self._pool is None:
                 self._pool = self._start()
-                self._pool.submit(os.getpid)
+                _submit(self._pool, os.getpid)
 
     def ahead(
         self, items: Iterable[X], count: int, *, argument: Callable[[X], T], chunk: int = 1
@@ -177,11 +184,11 @@ class IsolatedCalls(Generic[T, R]):
             if self._pool is None:
                 self._pool = self._start()
             try:
-                future = self._pool.submit(_run_each, self.task, items)
+                future = _submit(self._pool, _run_each, self.task, items)
             except BrokenProcessPool:  # it died while nothing was waited for
                 _end(self._pool)
                 self._pool = self._start()
-                future = self._pool.submit(_run_each, self.task, items)
+                future = _submit(self._pool, _run_each, self.task, items)
             return Pending(items, future, self._pool)
 
     def _start(self) -> Executor:
@@ -201,14 +208,8 @@ class IsolatedCalls(Generic[T, R]):
 
     def result(self, pending: Pending[T, R]) -> list[R]:
         """Wait for the results; items of a crashed pool, or one without memory, are tried once more, one process each."""
-        try:
-            return pending.future.result(TIMEOUT)
-        except TimeoutError:
-            if pending.future.done():  # the task's own error
-                raise
-            _kill(pending.pool)
-        except (BrokenProcessPool, MemoryError):
-            pass
+        with suppress(BrokenProcessPool, MemoryError):
+            return _result(pending.future, pending.pool)
         with self._lock:
             is_current = self._pool is pending.pool
             if is_current:
@@ -241,33 +242,83 @@ def _run_each(task: Callable[[T], R], items: list[T]) -> list[R]:
 
 def _run_alone(task: Callable[[T], R], item: T, crashed: R) -> R:
     """Result for one item, computed in its own process."""
-    with _pool(1, init_worker) as pool:
-        future = pool.submit(task, item)
+    pool = _pool(1, init_worker)
+    try:
+        return _result(_submit(pool, task, item), pool)
+    except (BrokenProcessPool, MemoryError):
+        return crashed
+    finally:
+        _end(pool)
+
+
+def _submit(pool: Executor, task: Callable[..., R], *arguments: Any) -> Future[R]:
+    future = pool.submit(task, *arguments)
+    if isinstance(pool, ProcessPoolExecutor):
+        close_writer_of_results(pool)  # its processes start with the first task
+    return future
+
+
+def _result(future: Future[R], pool: Executor) -> R:
+    """Wait for a result, at most `TIMEOUT` seconds.
+
+    Raises
+    ------
+    BrokenProcessPool : it took longer, or a worker died; the others have been killed then. A worker that dies while it
+        sends a result, or while it takes a task, leaves the lock of a queue behind that the others wait for, so the
+        pool alone would not always notice.
+    """
+    workers, deadline, died = _workers(pool), time.monotonic() + TIMEOUT, False
+    while True:
         try:
-            return future.result(TIMEOUT)
+            return future.result(min(LOOK, max(0.0, deadline - time.monotonic())))
         except TimeoutError:
-            if future.done():
+            if future.done():  # the task's own error
                 raise
-            _kill(pool)
-            return crashed
-        except (BrokenProcessPool, MemoryError):
-            return crashed
+        # A pool that has noticed a death itself has ended the future by the second look.
+        if died or time.monotonic() >= deadline:
+            _kill(workers)
+            raise BrokenProcessPool("a worker died or hung")
+        died = any(map(_has_ended, workers))
+
+
+def _workers(pool: Executor) -> list[BaseProcess]:
+    return [*(pool._processes or {}).values()] if isinstance(pool, ProcessPoolExecutor) else []
+
+
+def _has_ended(process: BaseProcess) -> bool:
+    """Whether a process has ended. Its end stays to be seen by the thread of its pool, which waits for it."""
+    try:
+        return (
+            os.waitid(os.P_PID, process.pid or 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        )
+    except ChildProcessError:  # it has been waited for already
+        return True
 
 
 def _end(pool: Executor) -> None:
-    """Shut a pool down and wait for it.
+    """Shut a pool down and wait for it; what its workers do is not waited for any longer than `GRACE` seconds.
 
     Otherwise the exiting interpreter wakes the pool's thread through a pipe that may be closed already:
     `OSError: [Errno 9] Bad file descriptor`.
     """
-    with suppress(RuntimeError):  # garbage may be collected in a thread of the pool: it cannot wait
-        pool.shutdown(cancel_futures=True)
+    workers, threads = _workers(pool), threads_of(pool)
+    pool.shutdown(wait=False, cancel_futures=True)
+    _join(threads)
+    if any(thread.is_alive() for thread in threads):
+        _kill(workers)
+        _join(threads)
 
 
-def _kill(pool: Executor) -> None:
-    """Kill hanging processes; their futures then raise BrokenProcessPool."""
-    if isinstance(pool, ProcessPoolExecutor):
-        for process in list((pool._processes or {}).values()):
+def _join(threads: Iterable[threading.Thread]) -> None:
+    deadline = time.monotonic() + GRACE
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _kill(workers: Iterable[BaseProcess]) -> None:
+    """Kill workers that hang, or that wait for one that died; their pool is broken then."""
+    for process in workers:
+        with suppress(ValueError):  # it has ended, and its pool has closed it
             process.kill()
 
 

@@ -6,7 +6,11 @@ import io
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, TextIO
+
+from datasets.core.errors import printable
 
 #: Installed from a wheel, where the three packages lie in ``secondhand``; else from a checkout.
 WHEEL = (Path(__file__).parents[2] / "__init__.py").is_file()
@@ -40,16 +44,60 @@ def program_version() -> str:
     return found[1]
 
 
+class CleanedStream:
+    """A stream of text whose control characters are written as escapes, see `datasets.core.errors.printable`.
+
+    Names of files, labels and cells of tables come from strangers, and a terminal obeys the control characters in them.
+
+    Attributes
+    ----------
+    uncleaned : the stream itself, for colours and lines that are drawn again.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.uncleaned = stream
+
+    def write(self, text: str) -> int:
+        return self.uncleaned.write(printable(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "uncleaned":  # while it is copied
+            raise AttributeError(name)
+        return getattr(self.uncleaned, name)
+
+
+def uncleaned(stream: TextIO) -> TextIO:
+    """The stream that takes colours: of a `CleanedStream` the one below it."""
+    return stream.uncleaned if isinstance(stream, CleanedStream) else stream
+
+
+def clean_terminal() -> None:
+    """Clean what goes to standard error, and to standard output where that is a terminal; other programs get data."""
+    for name in ("stdout", "stderr"):
+        stream: Any = getattr(sys, name)
+        if stream is None or isinstance(stream, CleanedStream):
+            continue
+        if name == "stderr" or stream.isatty():
+            setattr(sys, name, CleanedStream(stream))
+
+
 def use_utf8_output() -> None:
-    """Write standard output and standard error as UTF-8, whatever the locale or PYTHONIOENCODING.
+    """Write standard output and standard error as UTF-8, whatever the locale or PYTHONIOENCODING, see also
+    `clean_terminal`.
 
     File names that are not UTF-8 keep their bytes (``errors="surrogateescape"``). A terminal keeps its
     encoding; characters that it lacks appear as backslash escapes.
     """
-    for stream in (sys.stdout, sys.stderr):
+    for each in (sys.stdout, sys.stderr):
+        stream = uncleaned(each)
         if not isinstance(stream, io.TextIOWrapper):  # as where there is none
             continue
         if stream.isatty():
             stream.reconfigure(errors="backslashreplace")
         else:
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+    clean_terminal()

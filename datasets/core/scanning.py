@@ -25,6 +25,7 @@ TOO_DEEP = f"more than {MOST_DEPTH} folders within each other"
 _REPEATED = 2
 #: Why a file of a bucket is not read that a program has named by joining ``photos/`` and ``/fox``.
 NAMELESS = "its key has a folder without a name (//): rename it, or name its address in a table"
+LINK_AGAIN = "link to a folder that is read already"
 #: Why a file is not read whose name tables cannot hold.
 NOT_UTF8 = "its name is not valid UTF-8: rename it"
 SYSTEM = "hidden folder, or one of the system"
@@ -41,8 +42,9 @@ _RESCUED = re.compile(r"found\.\d{3}")
 def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str]:
     """Yield the user's files in a folder and below, sorted by name, a folder's files before its subfolders'.
 
-    Links to folders are followed. Links to a parent folder, unreadable folders, hidden ones and those of the system
-    are added to ``left_out``.
+    Links to folders are followed, but to each folder once: two links in each of 30 folders would lead to a billion. Links
+    to a parent folder or to one that is read already, unreadable folders, hidden ones and those of the system are added
+    to ``left_out``.
     """
 
     if is_address(root):
@@ -52,9 +54,17 @@ def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str
     def unlisted(error: OSError) -> None:
         left_out.append(Rejected(str(error.filename), UNLISTED))
 
+    seen: set[tuple[int, int]] = set()
     for folder, folders, files in os.walk(root, onerror=unlisted, followlinks=True):
+        seen |= _identity(folder)
         back = [name for name in folders if is_link_loop(os.path.join(folder, name))]
         reasons = {name: SYSTEM for name in folders if not is_user_file(Path(name))}
+        for name in sorted({*folders} - {*reasons, *back}):
+            if os.path.islink(link := os.path.join(folder, name)):
+                target = _identity(link)
+                if target and target <= seen:
+                    reasons[name] = LINK_AGAIN
+                seen |= target
         reasons |= dict.fromkeys(back, LINK_LOOP)
         left_out += [
             Rejected(os.path.join(folder, name), why) for name, why in sorted(reasons.items())
@@ -63,6 +73,15 @@ def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str
         yield from (
             os.path.join(folder, name) for name in sorted(files) if is_user_file(Path(name))
         )
+
+
+def _identity(folder: str) -> set[tuple[int, int]]:
+    """What tells a folder from all others of this machine; nothing where it has gone or the system has no such numbers."""
+    try:
+        state = os.stat(folder)
+    except OSError:
+        return set()
+    return {(state.st_dev, state.st_ino)} if state.st_ino else set()
 
 
 def _walk_address(root: str, left_out: list[Rejected]) -> Iterator[str]:
@@ -161,7 +180,7 @@ def skipped_line(skipped: Counter[str]) -> str:
     counts = [f"{count} {ending}" for ending, count in skipped.most_common(10)]
     more = ["…"] if len(skipped) > 10 else []
     total = skipped.total()
-    if {*skipped} & {LINK_LOOP, UNLISTED, SYSTEM}:
+    if {*skipped} & {LINK_LOOP, LINK_AGAIN, UNLISTED, SYSTEM}:
         things = "files and folders" if total > 1 else "folder"
     else:
         things = "files of other kinds" if total > 1 else "file of another kind"

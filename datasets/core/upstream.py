@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor, ProcessPoolExecutor
+
     import torch
     from fastai.data.load import DataLoader
     from fastxtend.callback.ema import EMACallback
@@ -144,6 +146,23 @@ def untangled_buffers(ema: EMACallback) -> list[tuple[torch.Tensor, torch.Tensor
     return [(source, average) for source, average in pairs if not source.is_floating_point()]
 
 
+def close_writer_of_results(pool: ProcessPoolExecutor) -> None:
+    """Leave the pipe of a pool's results to its workers, once they are forked.
+
+    The pool keeps an end to write to, although it only reads. If a worker is killed half way through a result, the
+    pool's thread would wait for the other half for ever, because that end stays open.
+    """
+    pool._result_queue._writer.close()  # type: ignore[attr-defined]
+
+
+def threads_of(pool: Executor) -> list[threading.Thread]:
+    """The threads that end with a pool, without the calling one, which cannot wait for itself: garbage may be collected
+    in any thread. A pool's own ``shutdown`` waits for them without a limit."""
+    threads = [getattr(pool, "_executor_manager_thread", None), *getattr(pool, "_threads", ())]
+    here = threading.current_thread()
+    return [one for one in threads if isinstance(one, threading.Thread) and one is not here]
+
+
 def deliver_late_interrupts() -> None:
     """Deliver a Ctrl-C that arrives while Python forks or finalises an object a moment later.
 
@@ -218,8 +237,8 @@ def require_all_tensors() -> Iterator[None]:
 
 
 @contextmanager
-def wait_for_gradio_server() -> Iterator[None]:
-    """Make Gradio's ``launch`` wait until its server has started or failed.
+def wait_for_gradio_server(prepare: Callable[[Any], None]) -> Iterator[None]:
+    """Make Gradio's ``launch`` wait until its server has started or failed, after ``prepare`` has been given it.
 
     Otherwise it gives up after five seconds on a slow machine (gradio#4624) and reports that the port is
     in use (gradio#13693). Its request to itself goes without the environment's proxies and certificates.
@@ -229,6 +248,7 @@ def wait_for_gradio_server() -> Iterator[None]:
     from gradio.http_server import Server
 
     def run_in_thread(server: Any) -> None:
+        prepare(server)
         server.thread = threading.Thread(target=server.run, daemon=True)
         server.thread.start()
         while not server.started:

@@ -91,6 +91,10 @@ def _beside_class_folders(file: Path, *, learned: bool) -> list[Rejected]:
         log.warning(
             "%s is not read, because --data names its folder; the folder names are the labels%s. To use it: --data %s%s",
             file, lost if grouping else "", file, " --cv fold" if "fold" in grouping else "",
+            extra={
+                "on_page": f"{file} is not read, because you named its folder; the folder names are the labels"
+                f"{lost if grouping else ''}. To use it, name it instead of the folder"
+            },
         )  # fmt: skip
     if columns:
         return []

@@ -42,7 +42,7 @@ class EmbeddingCall(FileCall):
         settings, shape = self.settings, self.shape(predictor, provenance)
         rejected = add_embeddings(self.files(Counter()), predictor.lookup)
         for item in rejected:
-            print(f"{item.path}: {item.reason}", file=sys.stderr)
+            print(item, file=sys.stderr)
         tally = Tally(None)
         sources = predictor.lookup.parts()
         predicted = predictor.predict(sources)

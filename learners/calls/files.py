@@ -63,11 +63,9 @@ class FileCall(Call):
         if any(map(is_address, self.settings.paths)):
             return lambda: None
         counts: list[int] = []
-
-        def count() -> None:
-            counts.append(sum(1 for _ in find_files(self.settings.paths, self.bundle.kind)))
-
-        threading.Thread(target=count, daemon=True).start()
+        threading.Thread(
+            target=_count, args=([*self.settings.paths], self.bundle.kind, counts), daemon=True
+        ).start()
         return lambda: counts[0] if counts else None
 
     def predicted(self, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
@@ -162,3 +160,9 @@ def _counted(predictions: Iterator[Prediction], total: Count) -> Iterator[Predic
         for done, prediction in enumerate(predictions, 1):
             yield prediction
             advance(done, total())
+
+
+def _count(paths: Sequence[str], kind: str, counts: list[int]) -> None:
+    # No method or closure of the call: its thread may outlive the command, and torch aborts the process if a thread
+    # frees a network while the interpreter ends.
+    counts.append(sum(1 for _ in find_files(paths, kind)))

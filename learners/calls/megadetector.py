@@ -77,7 +77,7 @@ class MegaDetectorCall(PictureCall):
 
     def files(self, skipped: Counter[str]) -> Iterator[str]:
         for file in self.detections.rejected:
-            print(f"{file.path}: {file.reason}", file=sys.stderr)
+            print(file, file=sys.stderr)
         return iter(self.detections.frames)
 
     def count(self) -> Count:

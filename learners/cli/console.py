@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from datasets.core import progress
 from datasets.core.address import hidden
-from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.errors import Rejected, SecondhandError, printable
 from datasets.core.limits import check_open_files
 from datasets.core.program import extra, installed_commands, use_utf8_output
 from datasets.core.scanning import skipped_line
@@ -59,7 +59,7 @@ def run(main: Callable[[], int]) -> None:
         status = main()
         sys.stdout.flush()
     except SecondhandError as error:
-        print(coloured("error:", _RED), installed_commands(str(error)), file=sys.stderr)
+        _print_error(installed_commands(str(error)))
         status = 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -68,8 +68,7 @@ def run(main: Callable[[], int]) -> None:
         missing = (error.name or "").partition(".")[0]
         if missing in ("", "app", "learners", "datasets"):
             raise
-        message = not_installed(missing, Path(__file__).parents[2] / ".venv")
-        print(coloured("error:", _RED), message, file=sys.stderr)
+        _print_error(not_installed(missing, Path(__file__).parents[2] / ".venv"))
         status = 2
     except BrokenPipeError:
         # The reader of a pipe has closed it, as `| head` does. This is not an error.
@@ -88,10 +87,18 @@ def run(main: Callable[[], int]) -> None:
         remedy = "Free some space or choose another --out" if full else "Choose another --out"
         if Path(name).is_relative_to(cache_root()):  # what the user has not named
             remedy = "Free some space, or choose another cache folder with $SECONDHAND_CACHE"
-        message = f"{name}: {error.strerror or os.strerror(error.errno or 0)}. {remedy}"
-        print(coloured("error:", _RED), message, file=sys.stderr)
+        _print_error(f"{name}: {error.strerror or os.strerror(error.errno or 0)}. {remedy}")
         status = 2 if error.errno in _OF_PATH else 1
     sys.exit(status)
+
+
+def _print_error(message: str) -> None:
+    live.print_line(f"{coloured('error:', _RED)} {indented(printable(message))}")
+
+
+def indented(message: str) -> str:
+    """A message whose further lines cannot be taken for messages of their own: text in it may be a stranger's."""
+    return message.replace("\n", "\n  ")
 
 
 def reopen_closed_streams() -> None:
@@ -148,7 +155,7 @@ def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str
     Returns the exit status: 0, or 3 if some files were bad.
     """
     for item in rejected:
-        print(f"{item.path}: {item.reason}", file=sys.stderr)
+        print(item, file=sys.stderr)
     if skipped:
         print(skipped_line(skipped), file=sys.stderr)
     if rejected:
@@ -215,11 +222,11 @@ class _Terminal(logging.Handler):
         return record.levelno >= level
 
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
+        text = printable(super().format(record))
         if record.levelno <= logging.INFO:
             return text
         name = "error" if record.levelno > logging.WARNING else "warning"
-        return f"{coloured(f'{name}:', _YELLOW)} {text}"
+        return f"{coloured(f'{name}:', _YELLOW)} {indented(text)}"
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from datasets.core.errors import printable_line
+from datasets.core.program import clean_terminal, uncleaned
 from datasets.core.progress import Advance, Step
 
 if TYPE_CHECKING:
@@ -30,9 +32,9 @@ _registered = False
 
 
 def print_line(text: str) -> None:
-    """Print on standard error, above the live line where there is one."""
+    """Print a text, which may have colours, on standard error, above the live line where there is one."""
     if not _open:
-        print(text, file=sys.stderr, flush=True)
+        print(text, file=uncleaned(sys.stderr), flush=True)
         return
     from rich.text import Text
 
@@ -49,7 +51,7 @@ def show(step: Step) -> Iterator[Advance]:
 
     progress = Progress(
         TextColumn("{task.fields[line]}", markup=False),
-        console=Console(stderr=True, highlight=False),
+        console=Console(file=uncleaned(sys.stderr), highlight=False),
         auto_refresh=False,
         transient=True,
         redirect_stdout=False,
@@ -58,7 +60,7 @@ def show(step: Step) -> Iterator[Advance]:
     if _open:
         _open[-1].stop()
     _open.append(progress)
-    title, unit = step.words, step.unit
+    title, unit = printable_line(step.words), step.unit
     began, last, end = time.monotonic(), 0.0, step.total
     first: tuple[int, float] | None = None
     task = progress.add_task(title, line=f"{title} …")
@@ -72,7 +74,7 @@ def show(step: Step) -> Iterator[Advance]:
             rate = (done - first[0]) / (now - first[1]) if now > first[1] else 0.0
             progress.update(task, line=line(title, done, end, unit, rate), refresh=True)
 
-    progress.start()
+    _start(progress)
     progress.refresh()
     try:
         yield advance
@@ -80,8 +82,14 @@ def show(step: Step) -> Iterator[Advance]:
         progress.stop()
         _open.remove(progress)
         if _open:
-            _open[-1].start()
+            _start(_open[-1])
             _open[-1].refresh()
+
+
+def _start(progress: Progress) -> None:
+    """Show the line; what others print goes above it, cleaned."""
+    progress.start()
+    clean_terminal()
 
 
 def line(title: str, done: int, total: int | None, unit: str, rate: float) -> str:

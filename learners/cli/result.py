@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from datasets.core.errors import counted
+from datasets.core.errors import counted, printable
+from datasets.core.program import uncleaned
 
 if TYPE_CHECKING:
     from learners.rule.operating_points import OperatingPoint, OperatingPoints
@@ -53,6 +54,12 @@ class Result:
             self.metrics, self.confusions, self.protocol, groups=self.groups, more=self.notices
         )
         return lines + small_data(self.metrics, self.files, self.uncalibrated)
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether it answers almost nothing, or rests on too few files to say how sure it is."""
+        small = small_data(self.metrics, self.files, self.uncalibrated)
+        return bool(small) or answers_almost_nothing(self.metrics)
 
 
 def part_name(split: str) -> str:
@@ -320,10 +327,10 @@ def print_result(lines: Sequence[str], title: str = "Result", *, alarm: bool = F
     from rich.text import Text
 
     text = Text("\n").join(
-        Text(line, style="bold red" if alarm and not number else "")
+        Text(printable(line), style="bold red" if alarm and not number else "")
         for number, line in enumerate(lines)
     )
-    console = Console(highlight=False)
+    console = Console(file=uncleaned(sys.stdout), highlight=False)
     width = min(console.width, 100)
     style = "red" if alarm else "green"
     console.print(Panel(text, title=title, border_style=style, width=width, title_align="left"))

@@ -42,6 +42,7 @@ from safetensors.numpy import save_file
 from datasets.core.checked import read_as
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside, write_beside
+from datasets.core.json_files import parse_json
 from datasets.images.opening import Preprocessing
 from datasets.items.labels import label_error
 from datasets.items.settings import MAX_OVERLAP
@@ -251,27 +252,28 @@ def card(bundle: Bundle) -> str:
     classes, provenance = bundle.classes, bundle.provenance
     labels = [f"`{_one_line(name)}`" for name in classes[:50]]
     rest = f" and {len(classes) - 50} more" if len(classes) > 50 else ""
-    note = _one_line(str(provenance.get("note") or ""))
-    protocol = _one_line(str(provenance.get("protocol") or ""), 1000)
-    chosen = _one_line(str(provenance.get("backbone") or ""), 1000)
+    note = plain_text(str(provenance.get("note") or ""))
+    protocol = plain_text(str(provenance.get("protocol") or ""), 1000)
+    chosen = plain_text(str(provenance.get("backbone") or ""), 1000)
     data = _one_line(str(provenance.get("data", "")))
     kind = KINDS[bundle.kind]
     task = (kind.media or "image") if kind.opened else "tabular"
     takes = f"{bundle.spec.size} x {bundle.spec.shape[1]} pixels"
     if not kind.opened:
-        takes = f"embeddings of width {bundle.spec.size} of {_one_line(bundle.spec.embeddings_of)}"
+        takes = f"embeddings of width {bundle.spec.size} of {plain_text(bundle.spec.embeddings_of)}"
     shown = {key: value for key, value in bundle.metrics.items() if isinstance(value, float)}
     figures = [
         {
-            "type": key.rpartition("_")[2],
-            "name": re.sub("^valid_", "validation_", key).replace("_", " "),
+            "type": _one_line(key.rpartition("_")[2]),
+            "name": plain_text(re.sub("^valid_", "validation_", key).replace("_", " ")),
             "value": value,
         }
         for key, value in shown.items()
     ]
     result_data = {"dataset": {"name": data or "unnamed", "type": "own"}, "metrics": figures}
     result = {"task": {"type": f"{task}-classification"}, **result_data}
-    index = [{"name": bundle.spec.backbone, "results": [result]}] if figures else []
+    backbone = plain_text(bundle.spec.backbone)
+    index = [{"name": backbone, "results": [result]}] if figures else []
     shares_of = [denominator(bundle.metrics, key) for key in shown]
     numbers = "\n".join(
         f"| {figure['name']} | {figure['value']:.4f} | {of} |"
@@ -285,7 +287,7 @@ tags: [secondhand, transfer-learning, safetensors]
 model-index: {json.dumps(index, ensure_ascii=False)}
 ---
 
-# {f"{data_name(data)}: " if data else ""}{bundle.spec.backbone}, fine-tuned
+# {f"{plain_text(data_name(data))}: " if data else ""}{backbone}, fine-tuned
 
 {task_text} of {len(classes)} classes, or "unknown": {", ".join(labels)}{rest}.
 
@@ -296,7 +298,7 @@ Trained on: `{data}`{f" ({note})" if note else ""}.
 Backbone: {chosen}.'''
     }
 {f"The figures rest on {protocol}." if protocol else ""}
-{_one_line(str(provenance.get("headline", "")))}
+{plain_text(str(provenance.get("headline", "")))}
 
 | metric | value | of |
 |---|---|---|
@@ -334,6 +336,12 @@ def _lineage(provenance: dict[str, Any]) -> str:
         for entry in reversed(ancestors[-20:])
     ]
     return f"Trained from {', which was trained from '.join(lines)}.\n" if lines else ""
+
+
+def plain_text(text: str, limit: int = 200) -> str:
+    """User text for a card outside of backticks, where an address would become a link and a # a heading."""
+    line = _one_line(text, limit).lstrip(" #*+-=~_")
+    return re.sub(r"(?<=\w)(?=:/)|(?<=www)(?=\.)|(?=@)", r"\\", line)
 
 
 def _one_line(text: str, limit: int = 200) -> str:
@@ -484,7 +492,7 @@ def _read_config(file: Path) -> dict[str, Any]:
     if file.stat().st_size > _MAX_JSON:
         raise SecondhandError(f"larger than {_MAX_JSON >> 20} MiB")
     try:
-        config = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=once_each)
+        config = parse_json(file.read_text(encoding="utf-8"), object_pairs_hook=once_each)
     except (ValueError, RecursionError, OSError) as error:
         raise SecondhandError(f"not JSON ({str(error)[:80]})") from None
     version = config.get("format") if isinstance(config, dict) else None

@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterable
 from typing import TextIO
 
-from datasets.core.errors import one_line
+from datasets.core.errors import one_line, printable_line
+from datasets.core.program import uncleaned
 from datasets.items.labels import JOIN, UNKNOWN
 from datasets.kinds.base import KINDS
 from learners.inference.predictions import Prediction
@@ -47,14 +48,14 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
                 why = f"{f'{row.best}? {probability}, ' if row.best else ''}{row.reason}"
                 probability = ""
             words = [
-                (f"{row.label:{width}}", colour), (f"{probability:>5}", _BOLD), (f" {when}", 0),
+                (f"{printable_line(row.label):{width}}", colour), (f"{probability:>5}", _BOLD), (f" {when}", 0),
                 (one_line(row.path), 0), (f"  {one_line(why)}" if why else "", _DIM),
             ]  # fmt: skip
             if shape.lists_top and row.top:
                 listed = ", ".join(f"{name} {_percent(p)}" for name, p in row.top)
                 words.append((one_line(f"[{listed}]"), 0))
             shown = (w if plain or not style else f"\x1b[{style}m{w}\x1b[0m" for w, style in words)
-            print(*shown, file=stream)
+            print(*shown, file=uncleaned(stream))
 
 
 def _percent(probability: float) -> str:

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from datasets.core.errors import counted
+from datasets.core.errors import Rejected, counted
 from datasets.items.labels import UNKNOWN
 from learners.inference.predictions import Prediction
 from learners.predictions.rows import refusals
@@ -35,7 +35,7 @@ class Tally:
             else:
                 self.whys[prediction.reason.why] += 1
             if prediction.reason.failed and self.listed:
-                print(f"{prediction.path}: {prediction.reason}", file=sys.stderr)
+                print(Rejected(prediction.path, str(prediction.reason)), file=sys.stderr)
 
     def counts(self) -> dict[str, int]:
         """Number of files, of the answered ones, and of the others by reason."""

@@ -41,7 +41,7 @@ def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance
         check_record(settings.out, overwrite=settings.overwrite)
     triggers, frames = read_triggers(settings.triggers), read_frames(settings.strain)
     for file in frames.rejected:
-        print(f"{file.path}: {file.reason}", file=sys.stderr)
+        print(file, file=sys.stderr)
     table, bad = _predict(predictor, triggers, frames, settings)
     write_table(table, settings.out or sys.stdout)
     if settings.out is not None:
@@ -49,7 +49,7 @@ def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance
         counts = {"triggers": len(table), "answered": answered, "not predicted": len(bad)}
         provenance.write(settings.out, counts)
     for row in bad:
-        print(f"{row.path}: {row.reason}", file=sys.stderr)
+        print(row, file=sys.stderr)
     if bad:
         print(f"{len(bad)} of {len(table)} triggers could not be predicted", file=sys.stderr)
     return 3 if bad else 0

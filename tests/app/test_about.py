@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import re
 import shutil
+from dataclasses import replace
 
 import pandas as pd
 import pytest
+from markdown_it import MarkdownIt
 
 from app.about import card_text, examples, report_html
 from app.interface import build_page
 from app.serving import Served, Site
 from learners.inference.predictor import Predictor
+from learners.model.bundle import card
 from tests.app.sites import colours, write_run
 from tests.app.test_views import EVIL, Seen
 
@@ -68,6 +72,23 @@ def test_the_report_cannot_reach_the_page(served, tmp_path):
     seen = Seen(report_html(file))
     assert seen.tags == ["iframe"]
     assert 'sandbox="allow-scripts"' in report_html(file)
+
+
+def test_the_card_of_a_strangers_model_has_no_markup(served):
+    """No picture, link or heading of its own, whatever its config.json says."""
+    text = "# x\n![x](http://stranger.example/x.png) <script>alert(1)</script> www.stranger.example me@stranger.example"
+    bundle = served.predictor.bundle
+    spec = replace(bundle.spec, backbone=text)
+    provenance = dict.fromkeys(("note", "protocol", "backbone", "headline", "data"), text)
+    bundle = replace(bundle, spec=spec, provenance=provenance, metrics={f"valid {text}": 0.5})
+    shown = card(bundle).removeprefix("---\n").partition("\n---\n")[2]
+    html = MarkdownIt("commonmark").render(shown)
+    assert not re.search("<(a|img|script|h2)", html), html
+    assert html.count("<h1>") == 1
+    assert "http://stranger.example/x.png" in html, "it is there, as text"
+    # GitHub's Markdown and Gradio's make links of these as well, unless they are code or escaped.
+    outside = re.sub("`[^`]*`", "", shown)
+    assert not re.search(r"\w://|www\.|\w@", outside), outside
 
 
 def test_a_model_that_was_moved_out_of_its_run_shows_its_card(tmp_path):

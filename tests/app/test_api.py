@@ -7,10 +7,14 @@ import io
 import json
 import os
 import re
+import resource
 import secrets
+import shutil
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import compress
 from pathlib import Path
 
@@ -20,10 +24,11 @@ import pytest
 import soundfile
 from PIL import Image
 from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
 
-from app.api import routes
+from app.api import _write, routes
 from app.door import Traffic
-from app.server import sweep
+from app.server import _sweep, sweep
 from app.serving import Served, Site
 from app.settings import PageSettings
 from datasets.core.errors import SecondhandError
@@ -31,6 +36,7 @@ from learners.inference.predictions import FIELDS, Prediction
 from learners.inference.predictor import Predictor
 from tests.app.conftest import SETTINGS
 from tests.app.sites import MOMENT, bursts, strain, tone, tones
+from tests.forks import until
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -380,6 +386,75 @@ def test_hostile_uploads(up, predict, pictures):
     assert len(reasons) > 8
     assert predict(pictures[0])["label"] == "blue"
     assert leftover_folders() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("photo.jpg", "photo.jpg"),
+        ("写真.jpg", "写真.jpg"),
+        ("e\u0301te\u0301.wav", "été.wav"),
+        ("ताल.flac", "ताल.flac"),
+        ("😀.heic", "file_.heic"),
+        ("____.wav", "file____.wav"),
+        (".hidden", "file.hidden"),
+        ("", "file"),
+        ("../../a b\x1b[2J\u202e\udc80.png", "file.._.._a_b__2J__.png"),
+        ("写" * 300 + ".jpg", "写" * 56 + ".jpg"),
+    ],
+)
+def test_an_upload_keeps_the_letters_of_any_script(tmp_path, name, written):
+    (path,) = _write([UploadFile(io.BytesIO(b"x"), filename=name)], tmp_path / "in")
+    assert Path(path).name == written
+    assert Path(path).parent == tmp_path / "in" / "0"
+    assert Path(path).read_bytes() == b"x"
+
+
+def test_uploads_are_deleted_whatever_goes_wrong_meanwhile(tmp_path, caplog):
+    """Without descriptors it looks again; a folder that goes while it looks is none of its business."""
+    (tmp_path / "upload.png").touch()
+    stop, limits = threading.Event(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    thread = threading.Thread(target=_sweep, args=(str(tmp_path), 0.02, stop))
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, limits[1]))
+    taken = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        thread.start()
+        until(lambda: "uploads could not be deleted" in caplog.text)
+        assert (tmp_path / "upload.png").exists()
+    finally:
+        for number in taken:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    until(lambda: not (tmp_path / "upload.png").exists())
+    assert tmp_path.is_dir()
+    stop.set()
+    thread.join()
+
+
+def test_a_request_may_end_while_old_uploads_are_deleted(tmp_path):
+    stop = threading.Event()
+
+    def requests(name: str) -> None:
+        while not stop.is_set():
+            for number in range(8):
+                (tmp_path / name / str(number)).mkdir(parents=True)
+                (tmp_path / name / str(number) / "a.png").touch()
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+
+    threads = [threading.Thread(target=requests, args=(f"request{n}",)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(400):
+            sweep(str(tmp_path), keep=3600)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_old_uploads_are_deleted(tmp_path):

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import resource
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
+import app.connections
 import app.door
-from app.door import SLOWEST, host_names
+from app.door import SLOWEST, USED, host_names
 from app.server import serve
 from app.serving import Served
 from app.settings import PageSettings
@@ -222,3 +225,119 @@ def test_a_broken_upload_is_counted_without_a_traceback(page: str) -> None:
         for logger in loggers:
             logger.removeHandler(handler)
     assert lines == []
+
+
+#: Routes of Gradio that the page does not answer. A route of a new version stands in neither list: decide where it belongs.
+UNUSED = {
+    *("/gradio_api/process_recording", "/gradio_api/deep_link", "/gradio_api/dev/reload"),  # run or keep something
+    *("/gradio_api/vibe-edit", "/gradio_api/undo-vibe-edit", "/gradio_api/vibe-code"),
+    *("/gradio_api/vibe-starter-queries", "/gradio_api/component_server"),
+    *("/gradio_api/proxy={url_path}", "/gradio_api/file/{path}", "/gradio_api/custom_component/{id}/{environment}/{type}/{file_name}"),
+    *("/gradio_api/api/{api_name}", "/gradio_api/call/{api_name}", "/gradio_api/call/v2/{api_name}"),
+    *("/gradio_api/call/{api_name}/{event_id}", "/gradio_api/call/v2/{api_name}/{event_id}"),
+    "/gradio_api/queue/status",
+    *("/gradio_api/info", "/gradio_api/openapi.json", "/openapi.json", "/gradio_api/runs"),  # of other clients
+    *("/gradio_api/user", "/gradio_api/token", "/gradio_api/login_check", "/robots.txt"),
+    *("/gradio_api/stream/{event_id}", "/gradio_api/stream/{event_id}/close"),
+    "/gradio_api/stream/{session_hash}/{run}/{component_id}/playlist.m3u8",
+    "/gradio_api/stream/{session_hash}/{run}/{component_id}/playlist-file",
+    "/gradio_api/stream/{session_hash}/{run}/{component_id}/{segment_id}.{ext}",
+    *("/monitoring", "/monitoring/summary", "/monitoring/{key}"),
+    *("/manifest.json", "/pwa_icon", "/pwa_icon/{size}"),
+}  # fmt: skip
+
+
+def test_each_route_of_gradio_is_used_or_closed() -> None:
+    import gradio
+    from gradio.routes import App
+
+    with gradio.Blocks() as blocks:
+        gradio.HTML("")
+    blocks.run_history = False
+    gradio_app = App.create_app(blocks, app_kwargs={"docs_url": None, "redoc_url": None})
+    found = {getattr(route, "path", None) for route in gradio_app.routes} | {
+        *gradio_app.openapi()["paths"]
+    }
+    plain = {str(path).replace(":path}", "}").rstrip("/") or "/" for path in found - {None}}
+    used = {path.replace(":path}", "}") for path in USED}
+    assert plain - used == UNUSED
+    assert used <= plain
+
+
+@pytest.mark.parametrize("path", [*sorted(UNUSED), "//config", "/gradio_api//upload", "/x"])
+def test_what_the_page_does_not_use_is_not_there(page: str, picture: bytes, path: str) -> None:
+    path = re.sub(r"\{\w+\}", "x", path)
+    assert web.get(f"{page}{path}").status_code == 404
+    assert web.get(f"{page}{path}/").status_code == 404
+    answer = web.post(f"{page}{path}", files={"video": ("a.mp4", picture)})
+    assert (answer.status_code, answer.headers["connection"]) == (404, "close")
+
+
+def connect(page: str, text: bytes = b"") -> socket.socket:
+    host, port = page.removeprefix("http://").split(":")
+    raw = socket.create_connection((host, int(port)), timeout=30)
+    raw.sendall(text)
+    return raw
+
+
+def has_ended(raw: socket.socket) -> bool:
+    """Whether the page has closed a connection; what it has answered is read."""
+    raw.settimeout(0)
+    try:
+        while raw.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+FIRST = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    "start", [b"", b"GET /hea", FIRST, FIRST + b"\r\n", FIRST + b"\r\n" + FIRST]
+)
+def test_a_connection_without_a_complete_header_is_closed(
+    page: str, monkeypatch: pytest.MonkeyPatch, start: bytes
+) -> None:
+    """Also one that goes on to send a byte now and then, and one that has had an answer before."""
+    monkeypatch.setattr(app.connections, "PATIENCE", 2.0)
+    with connect(page, start) as raw:
+        deadline = time.monotonic() + 60
+        while not has_ended(raw):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+            with suppress(OSError):
+                raw.send(b"x" if start else b"")
+
+
+def test_a_header_without_an_end_is_cut_off(page: str) -> None:
+    sent = 0
+    with connect(page, FIRST + b"X: ") as raw, suppress(OSError):
+        while sent < 64 << 20:
+            sent += raw.send(bytes([120]) * 4096)
+            time.sleep(1e-3)
+    assert sent < 64 << 20
+
+
+def test_idle_connections_make_room_for_requests(page: str) -> None:
+    """More connections than the page keeps: the oldest that have sent no request are closed, and requests are answered."""
+    most = app.connections._most()
+    idle = [connect(page) for _ in range(most + 40)]
+    try:
+        for _ in range(3):
+            assert httpx.get(f"{page}/health", trust_env=False).status_code == 200
+        until(lambda: sum(map(has_ended, idle)) >= 40)
+    finally:
+        for raw in idle:
+            raw.close()
+    assert httpx.get(f"{page}/health", trust_env=False).status_code == 200
+
+
+def test_a_request_of_unknown_length_is_refused(page: str, picture: bytes) -> None:
+    headers = {"content-type": "multipart/form-data; boundary=y"}
+    for route in ("/predict", f"{API}/upload", f"{API}/run/predict"):
+        answer = web.post(f"{page}{route}", content=iter([picture]), headers=headers)
+        assert answer.status_code == 411, answer.text

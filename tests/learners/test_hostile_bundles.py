@@ -164,6 +164,7 @@ REFUSED: dict[str, Spoil] = {
     "nested deep": text(lambda content: content.replace('"metrics": {', '"metrics": {"x": ' + "[" * 100_000)),
     "key twice": text(lambda content: content.replace("{", '{"format": 1, ', 1)),
     "number of a megabyte": text(lambda content: content.replace('"size": 32', f'"size": {"9" * 10**6}', 1)),
+    "figure of 400 digits": config(metrics={"valid_items": 10**400}),
     "not UTF-8": lambda folder: (folder / CONFIG).write_bytes(b"\xff\xfe{}") and None,
     "shape that lies": tensors(WEIGHTS, lambda header: first(header, shape=[2**40, 2**20])),
     "shape that overflows": tensors(WEIGHTS, lambda header: first(header, shape=[2**63, 2, 2])),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets.core.scanning import LINK_LOOP, files_below, skipped_line
+from datasets.core.scanning import LINK_AGAIN, LINK_LOOP, files_below, skipped_line
 from datasets.items.table import load_table, load_unlabelled
 from datasets.kinds.finding import find_files
 from datasets.sources.base import ReadOptions
@@ -54,3 +54,18 @@ def test_a_folder_that_is_a_link_itself_is_read(linked: Path) -> None:
     files, bad = files_below(linked / "green")
     assert len(files) == 3
     assert bad == []
+
+
+def test_links_that_fan_out_lead_to_each_folder_once(tmp_path: Path) -> None:
+    """Two links in each of 30 folders are a billion paths."""
+    root = write_pictures(tmp_path / "root", per_class=2, classes=2, size=48)
+    for n in range(30):
+        (tmp_path / f"level{n}").mkdir()
+        (tmp_path / f"level{n}" / f"{n}.txt").touch()
+        for name in "ab":
+            (tmp_path / f"level{n}" / name).symlink_to(tmp_path / f"level{n + 1}")
+    (tmp_path / "level30").mkdir()
+    (root / "red" / "more").symlink_to(tmp_path / "level0")
+    found, bad = files_below(root / "red")
+    assert len(found) == 2 + 30
+    assert [one.reason for one in bad] == [LINK_AGAIN] * 30

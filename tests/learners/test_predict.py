@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import io
 import json
 import logging
@@ -10,6 +11,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import weakref
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,12 +26,16 @@ from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import open_picture
 from datasets.kinds.finding import find_files
+from learners.calls import files
+from learners.calls.base import find_call
 from learners.cli import console
+from learners.cli.commands import PredictSettings
 from learners.inference.predictions import FIELDS
-from learners.model.bundle import save_bundle
+from learners.model.bundle import load_bundle, save_bundle
+from learners.outputs.base import OUTPUTS
 from learners.predict import main
 from learners.search import main as search
-from tests.forks import Program
+from tests.forks import Program, until
 from tests.kept.make import MODEL as SOUND_MODEL
 from tests.kept.make import write_clips
 from tests.learners.rules import untrained
@@ -220,6 +227,21 @@ def test_a_reader_that_has_enough_is_no_error(model, folder):
     done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, timeout=200)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_thread_that_counts_files_keeps_no_model(model, folder, monkeypatch):
+    """It may outlive the command, and torch aborts a process in which it frees the network at the end."""
+    go_on = threading.Event()
+    monkeypatch.setattr(files, "find_files", lambda *_: [folder] * go_on.wait(60))
+    settings = PredictSettings(model=model, paths=[str(folder)])
+    call = find_call(settings, load_bundle(model), OUTPUTS.find("csv", "--format"))
+    bundle, count = weakref.ref(call.bundle), call.count()
+    del call
+    gc.collect()
+    assert bundle() is None
+    assert count() is None
+    go_on.set()
+    until(lambda: count() == 1)
 
 
 def test_a_score_is_a_column_on_request(model, folder, tmp_path, capsys):

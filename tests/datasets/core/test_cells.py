@@ -63,6 +63,23 @@ def test_no_text_is_computed_and_each_comes_back() -> None:
     assert len(set(guarded)) == len(set(TEXTS)), "no two texts become one"
 
 
+SPLIT = [
+    "".join(text)
+    for n in range(2, 5)
+    for text in itertools.product((";", "\t", "\n", "=", "-", "'", '"', " ", "1", "x"), repeat=n)
+]
+
+
+def test_no_part_of_a_text_is_computed_where_its_row_is_split_elsewhere() -> None:
+    """At semicolons, as Excel does in many countries, at tabs, or at the line feed in a cell whose quotes are lost."""
+    for text in SPLIT:
+        guarded = str(guard(text))
+        parts = [part.strip(' "') for part in re.split("[;|\t\r\n]", guarded)]
+        assert not [part for part in parts[1:] if computed(part)], (text, guarded)
+        assert unguard(guarded) == text
+    assert guard("0.5;-0.25;-1") == "0.5;-0.25;-1"
+
+
 @pytest.mark.parametrize(
     "number", ["-1.5", "+3", "-.5", "-1e-05", "-7.", -1.5, 0, None, float("-inf")]
 )

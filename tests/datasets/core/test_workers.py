@@ -11,6 +11,8 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from datasets.core.processes import CRASHED, NICENESS, IsolatedCalls, call_isola
 from datasets.images import opening
 from datasets.items.table import load_table
 from tests.datasets.files import picture, reasons
-from tests.forks import crash
+from tests.forks import crash, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -50,6 +52,21 @@ def lengths(words: list[str]) -> list[int]:
     return [length(word) for word in words]
 
 
+def megabyte(number: int, *, deadly: int) -> bytes:
+    """A result that is larger than a pipe, of which a deadly number sends one half before it is killed."""
+    if number == deadly:
+        send = Connection._send
+
+        def half(self, buffer, *rest):
+            if len(buffer) > 500_000:
+                send(self, bytes(buffer[: len(buffer) // 2]))
+                crash(signal.SIGKILL)
+            send(self, buffer, *rest)
+
+        Connection._send = half
+    return bytes(1_000_000)
+
+
 @pytest.mark.parametrize(("workers", "deadly"), [(1, "segfault"), (2, "abort"), (2, "exit")])
 def test_a_death_costs_one_item(workers: int, deadly: str) -> None:
     chunks = [["a", "bb"], ["ccc", deadly, "dddd"], ["eeeee"], ["ffffff"]]
@@ -72,6 +89,39 @@ def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: IsolatedCalls[str, int] = IsolatedCalls(length, 1, -1)
     assert [answer for _, answer in calls.ahead(["endless", "a"], 2, argument=str)] == [-1, 1]
     assert time.monotonic() - start < 30
+
+
+@pytest.mark.parametrize("stuck", ["sends", "takes"])
+def test_a_worker_that_is_killed_with_the_lock_of_a_queue_costs_one_item(
+    monkeypatch: pytest.MonkeyPatch, stuck: str
+) -> None:
+    """Killed half way through a result, or while it waits for a task: the others wait for its lock."""
+    monkeypatch.setattr(_workers, "LOOK", 0.2)
+    task = partial(megabyte, deadly=3 if stuck == "sends" else -1)
+    calls: IsolatedCalls[int, bytes] = IsolatedCalls(task, 2, b"")
+    if stuck == "takes":  # one of the two holds the lock of the tasks
+        pending = calls.submit([0])
+        assert len(calls.result(pending)[0]) == 1_000_000
+        process, *_ = pending.pool._processes.values()  # type: ignore[attr-defined]
+        process.kill()
+    start = time.monotonic()
+    sizes = [len(found) for _, found in calls.ahead(range(6), 4, argument=int)]
+    alone = call_isolated(task, 3, b"")
+    calls.close()
+    assert sizes == [1_000_000 * (number != 3 or stuck == "takes") for number in range(6)]
+    assert len(alone) == 1_000_000 * (stuck == "takes")
+    assert time.monotonic() - start < 60
+
+
+def test_workers_are_killed_if_they_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_workers, "GRACE", 0.5)
+    calls: IsolatedCalls[str, int] = IsolatedCalls(length, 2, -1)
+    pending = calls.submit(["endless"])
+    processes = [*pending.pool._processes.values()]  # type: ignore[attr-defined]
+    start = time.monotonic()
+    calls.close()
+    assert time.monotonic() - start < 60
+    until(lambda: not any(process.is_alive() for process in processes))
 
 
 def test_what_asks_for_too_much_memory_costs_one_item() -> None:
