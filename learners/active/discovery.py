@@ -176,7 +176,7 @@ def find_discoveries(
     clustered = {i for rows in clusters_rows for i in rows}
     others = [row for i, row in enumerate(found) if i not in clustered]
     others.sort(key=lambda row: row.p_value)
-    calibration = len(rule.floor.calibration)
+    calibration = rule.floor.calibration.groups
     return Discoveries(clusters, others, len(predictions), calibration)
 
 
