@@ -83,7 +83,7 @@ class Discoveries:
     clusters : those with the most far files first.
     others : refused files in no cluster, by p-value.
     judged : number of files or windows that were compared with the calibration files.
-    calibration : number of calibration files.
+    calibration : number of calibration files, of which a group counts as one.
     """
 
     clusters: list[Cluster]

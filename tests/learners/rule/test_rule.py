@@ -292,7 +292,7 @@ def test_a_target_that_few_files_cannot_guarantee_answers_what_they_support():
     assert np.isnan(threshold.guaranteed)
     logits, labels, features = world(3000, seed=3, noise=1.5)
     answered, strict = (one.decide(logits, features).label for one in (model, plain))
-    assert (answered >= 0).mean() > 1.1 * (strict >= 0).mean()
+    assert (answered >= 0).mean() > 0.02 + (strict >= 0).mean()
     assert (answered == labels)[answered >= 0].mean() > 0.93
 
 
