@@ -83,7 +83,7 @@ class Discoveries:
     clusters : those with the most far files first.
     others : refused files in no cluster, by p-value.
     judged : number of files or windows that were compared with the calibration files.
-    calibration : number of calibration files.
+    calibration : number of calibration files, of which a group counts as one.
     """
 
     clusters: list[Cluster]
@@ -176,7 +176,7 @@ def find_discoveries(
     clustered = {i for rows in clusters_rows for i in rows}
     others = [row for i, row in enumerate(found) if i not in clustered]
     others.sort(key=lambda row: row.p_value)
-    calibration = len(rule.floor.calibration)
+    calibration = rule.floor.calibration.groups
     return Discoveries(clusters, others, len(predictions), calibration)
 
 

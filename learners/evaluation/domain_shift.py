@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.core.errors import counted
 from datasets.items.labels import UNKNOWN
 from learners.evaluation.calibration_metrics import (
     Estimate,
@@ -129,8 +128,7 @@ def _distance(items: ScoredItems) -> CheckedPart:
         return ["The model measures no distances: no file is refused as out of distribution"], []
     refused = fraction(distance.refuses(p), items.groups)
     if distance.too_few:
-        count, least = len(distance.calibration), distance.least
-        files = f"{counted(count, 'calibration file')}; {least} are needed"
+        files = f"{distance.counted('calibration file')}; {distance.least} are needed"
         return [f"Refused as out of distribution: rule off ({files})"], []
     line = (
         f"Refused as out of distribution: {percent(distance.alpha)} of known files expected, here "

@@ -175,17 +175,17 @@ def _together(
     known = selected[:, None] & ~np.isnan(scored.targets)
     predicted, present = scored.predicted & known, (scored.targets == 1) & known
     of_items = np.asarray(scored.predicted[selected].any(axis=1))
-    # Labels of one item are independent; the same label within a group is not.
+    # What makes one label of an item wrong, such as noise, often makes the others wrong, too.
     units = np.arange(len(selected)) if scored.groups is None else scored.groups
-    pairs = units[:, None] * predicted.shape[1] + np.arange(predicted.shape[1])
+    of_pairs = np.broadcast_to(units[:, None], predicted.shape)
     figures: dict[str, Any] = {}
     figures["out_of_distribution"] = (
         float(scored.out_of_distribution[selected].mean()) if selected.any() else float("nan")
     )
     figures["map"] = _mean([label["average_precision"] for label in labels])
     for name, part, groups in (
-        ("precision", present[predicted], pairs[predicted]),
-        ("recall", predicted[present], pairs[present]),
+        ("precision", present[predicted], of_pairs[predicted]),
+        ("recall", predicted[present], of_pairs[present]),
         ("coverage", of_items, units[selected]),
     ):
         figures[name], *figures[f"{name}_interval"] = fraction(part, groups)

@@ -17,7 +17,9 @@ from numpy.typing import ArrayLike
 
 from learners.events.merging import Events
 from learners.inference.predictions import Prediction, decided_under
+from learners.rule.arrays import Groups
 from learners.rule.base import AnyRule
+from learners.rule.thresholds import group_sums
 
 #: Thresholds on the probability at which the curve is measured.
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
@@ -49,10 +51,13 @@ class EventCounts(NamedTuple):
         }
 
 
-def rate_limits(counts: ArrayLike, hours: ArrayLike) -> tuple[float, float] | None:
+def rate_limits(
+    counts: ArrayLike, hours: ArrayLike, groups: Groups = None
+) -> tuple[float, float] | None:
     """95 % limits of the mean rate (1/h) of events, from the ``counts`` and ``hours`` of n recordings.
 
-    None for fewer than `FEWEST_RECORDINGS`. Rates differ between recordings, by weather and place, so that limits of
+    Recordings of one of the ``groups`` [n], such as a site, count as one recording, as they have rates alike. None for
+    fewer than `FEWEST_RECORDINGS`. Rates differ between recordings, by weather and place, so that limits of
     a single Poisson process are too narrow. Here the rate of a recording has a gamma distribution (its counts are
     negative binomial), whose mean has the prior of Jeffreys for a Poisson process, and whose standard deviation over
     the mean is half-Cauchy(1) (Gelman 2006, doi:10.1214/06-BA117A). The limits leave out 2.5 % of the mean's
@@ -62,7 +67,7 @@ def rate_limits(counts: ArrayLike, hours: ArrayLike) -> tuple[float, float] | No
     from scipy.special import gammaln
     from scipy.stats import chi2
 
-    x, h = np.asarray(counts, float), np.asarray(hours, float)
+    x, h = group_sums(counts, groups), group_sums(hours, groups)
     x, h = x[h > 0], h[h > 0]
     if len(x) < FEWEST_RECORDINGS:
         return None
@@ -147,6 +152,7 @@ def event_figures(
     gap: float,
     rule: AnyRule,
     classes: Sequence[str],
+    units: Mapping[str, int] | None = None,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The predicted events, with a column ``right``, and the figures of all and of each class, and over the threshold.
 
@@ -155,6 +161,7 @@ def event_figures(
     truth : the labelled spans, with the columns `COLUMNS`; seconds. They are `joined` as the windows are.
     hours : length of each recording, by path.
     rule : that of the predictions.
+    units : number of the group of each recording, by path; None where recordings are independent.
     """
     spans, truth, total = len(truth), joined(truth, gap), sum(hours.values())
     predicted = events_of(recordings, gap, rule)
@@ -177,7 +184,8 @@ def event_figures(
         for name in classes
     ]
     wrong = predicted.loc[~predicted["right"], "path"].value_counts()
-    limits = rate_limits([wrong.get(path, 0) for path in hours], [*hours.values()])
+    numbers = None if units is None else np.array([units[path] for path in hours])
+    limits = rate_limits([wrong.get(path, 0) for path in hours], [*hours.values()], numbers)
     figures = {
         **count_events(predicted, truth, total).figures,
         "recordings": len(hours),

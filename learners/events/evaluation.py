@@ -11,6 +11,7 @@ from datasets.audio.decode import outside, probe
 from datasets.core import progress
 from datasets.core.address import as_path
 from datasets.core.errors import Rejected, SecondhandError
+from datasets.items.splits import split_units
 from datasets.kinds.base import KINDS
 from learners.cli.commands import EvaluateSettings
 from learners.events.counts import event_figures
@@ -76,6 +77,7 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
     events, figures = event_figures(
         heard, truth, hours,
         gap=settings.gap, rule=rule, classes=bundle.classes,
+        units=dict(zip(rows["path"], split_units(rows), strict=True)),
     )  # fmt: skip
     with write_folder(settings, table, events) as folder, progress.step("Writing the report"):
         write_events(folder, bundle, table, {**figures, "notices": lines}, command=command)

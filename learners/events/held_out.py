@@ -17,6 +17,7 @@ from datasets.core import progress
 from datasets.core.part import Part
 from datasets.items.items import Items
 from datasets.items.labels import split_labels
+from datasets.items.splits import split_units
 from datasets.kinds.base import KINDS
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.held_out import Evaluation
@@ -89,7 +90,8 @@ def held_out_events(predictor: Predictor, table: Items) -> dict[str, Any] | None
     events = events_of(heard, gap=0.0, rule=predictor.rule)
     of_event = matches(events, truth)
     found = truth.index.isin(of_event)
-    value, low, high = fraction(found, pd.factorize(truth["path"])[0])
+    units = dict(zip(held_out["path"], split_units(held_out), strict=True))
+    value, low, high = fraction(found, truth["path"].map(units).to_numpy())
     facts = {
         "part": part, "recordings": len(paths), "events": len(truth), "found": int(found.sum()),
         "recall": value, "recall_interval": (low, high), "false_alarms": None,
@@ -103,7 +105,9 @@ def held_out_events(predictor: Predictor, table: Items) -> dict[str, Any] | None
             "false_alarms": sum(counts),
             "hours": float(np.sum(hours)),
             "false_alarms_per_hour": sum(counts) / float(np.sum(hours)),
-            "false_alarms_per_hour_interval": rate_limits(counts, hours),
+            "false_alarms_per_hour_interval": rate_limits(
+                counts, hours, np.array([units[path] for path in listened])
+            ),
         }
     return facts
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from datasets.core.errors import counted
 from datasets.items.items import Items
 from learners.cli.result import percent
+from learners.events.counts import FEWEST_RECORDINGS
 from learners.files.names import last_part
 from learners.model.bundle import Bundle
 from learners.report.plots import BLUE, LOW, ORANGE, panel
@@ -129,7 +130,8 @@ def _false_alarms(figures: Mapping[str, Any]) -> str:
         return text
     if (limits := figures["false_alarms_per_hour_interval"]) is None:
         recordings = counted(figures["recordings"], "recording")
-        return f"{text}, {_rounded(rate)} an hour (no limits: {recordings}, and rates differ between recordings)"
+        of = " of too few groups" if figures["recordings"] >= FEWEST_RECORDINGS else ""
+        return f"{text}, {_rounded(rate)} an hour (no limits: {recordings}{of}, and rates differ between them)"
     low, high = map(_rounded, limits)
     return f"{text}, {_rounded(rate)} an hour (95 % limits {low} to {high})"
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError, counted
-from learners.rule.arrays import Floats, Mask, Outputs, with_margin
+from learners.rule.arrays import Floats, Groups, Mask, Outputs
+from learners.rule.conformal import CalibrationScores
 from learners.rule.scores.base import Score, check_features
-from learners.rule.scores.combined import conformal_p
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.rmds import RMDS
 
@@ -36,7 +36,7 @@ class Distance:
     ----------
     alpha : fraction of known items that the distance refuses.
     knn : distance to the nearest training item; None if the distance is off.
-    calibration : [n], scores of the calibration items, ascending.
+    calibration : scores of the calibration items, of which each group counts as one.
     score : gives the Mahalanobis distance to the nearest class, which changes least on data from another source. None
         for multi-label models and training items without labels, where ``knn`` is used instead.
     copy : Euclidean distance (features of length 1; `copy_distance`) within which an item counts as a copy of a
@@ -46,7 +46,7 @@ class Distance:
 
     alpha: float = 0.0
     knn: KNN | None = None
-    calibration: Floats = field(default_factory=lambda: np.empty(0))
+    calibration: CalibrationScores = field(default_factory=CalibrationScores)
     score: RMDS | None = None
     copy: float = 0.0
 
@@ -58,13 +58,17 @@ class Distance:
 
     @classmethod
     def fit(
-        cls, reference: Outputs, features: NDArray[np.float32], alpha: float
+        cls,
+        reference: Outputs,
+        features: NDArray[np.float32],
+        alpha: float,
+        groups: Groups = None,
     ) -> tuple[Distance, Mask, dict[str, Floats], list[str]]:
-        """Fit to training items (``reference``) and calibration ``features`` [n, d].
+        """Fit to training items (``reference``) and calibration ``features`` [n, d] in ``groups`` [n].
 
         Returns the distance, whether each calibration item passes it (bool [n]), their scores [n] by name, and notes.
         """
-        knn, count, score, copy = KNN(), len(features), None, 0.0
+        knn, score, copy = KNN(), None, 0.0
         knn.fit(reference.features, (), ())
         if reference.labels is not None:
             score = RMDS()
@@ -73,28 +77,31 @@ class Distance:
         near = scores[KNN.name]
         if reference.labels is not None:
             copy = copy_distance(near, knn.apart(reference.labels), alpha)
-        calibration = np.sort(with_margin(away))
-        # Each item is ranked within the calibration items, so the denominator is n and not n + 1.
-        passed = np.searchsorted(calibration, away, side="right") / max(count, 1) >= alpha
-        passed |= near >= -copy
+        calibration = CalibrationScores.of(away, groups)
+        passed = (calibration.own_p(away, groups) >= alpha) | (near >= -copy)
         notes = []
         distance = cls(alpha, knn, calibration, score, copy)
         if distance.too_few:
             notes.append(
-                f"{counted(count, 'calibration item')} cannot set a limit for the distance; at least "
+                f"{distance.counted('calibration item')} cannot set a limit for the distance; at least "
                 f"{distance.least} are needed. No file is refused as out of distribution"
             )
         return distance, passed, scores, notes
 
     @property
     def least(self) -> int:
-        """Least number of calibration items with which a file can be refused, for an ``alpha`` above 0."""
+        """Least number of calibration items, or of their groups, with which a file can be refused, for an ``alpha`` above 0."""
         return math.floor(1 / self.alpha)
 
     @property
     def too_few(self) -> bool:
         """Whether no p-value can be below ``alpha``, because the calibration items are too few."""
-        return 0 < self.alpha <= 1 / (len(self.calibration) + 1)
+        return 0 < self.alpha <= 1 / (self.calibration.groups + 1)
+
+    def counted(self, what: str) -> str:
+        """The number of calibration items, each called ``what``, and of their groups where they are in groups."""
+        items, groups = len(self.calibration), self.calibration.groups
+        return counted(items, what) + (f" in {counted(groups, 'group')}" if groups < items else "")
 
     @property
     def scores(self) -> list[Score]:
@@ -133,7 +140,7 @@ class Distance:
         x = check_features(features, n, paths=paths)
         away, scores = _scores(self.knn, self.score, x)
         near = scores[KNN.name] >= -self.copy
-        p = np.where(near, 1.0, conformal_p(self.calibration, away))
+        p = np.where(near, 1.0, self.calibration.p(away))
         return x, np.ones(n) if trained else p, scores
 
     def refuses(self, p: ArrayLike) -> Mask:
@@ -146,10 +153,10 @@ class Distance:
             return {}
         values: dict[str, NDArray[np.generic]] = {"reference": self.knn.reference}
         if self.score is None:
-            values["calibration"] = self.calibration
+            values["calibration"] = self.calibration.array()
         else:
             copy = np.array([self.copy])
-            values |= {"of_class": self.calibration, "copy": copy, **self.score.arrays()}
+            values |= {"of_class": self.calibration.array(), "copy": copy, **self.score.arrays()}
         return {f"distance.{name}": value for name, value in values.items()}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from datasets.core.errors import counted
 from learners.cli.settings import ConfidenceSettings
 from learners.rule.arrays import (
     Floats,
@@ -15,10 +16,11 @@ from learners.rule.arrays import (
     Outputs,
     check_logits,
     known_labels,
-    with_margin,
+    softmax,
 )
 from learners.rule.base import AnyRule
 from learners.rule.calibrators import Platt, TemperatureScaling
+from learners.rule.conformal import CalibrationScores
 from learners.rule.distance import ALPHA, DISTANCE_OFF, Distance
 from learners.rule.labels import LabelRule
 from learners.rule.rule import KEPT, PROBABILITY, Floor, Rule
@@ -28,9 +30,11 @@ from learners.rule.thresholds import (
     Threshold,
     check_threshold,
     threshold_for_accuracy,
-    threshold_for_coverage,
     threshold_for_expected_accuracy,
 )
+
+#: Fraction of the calibration items that answers have to change for, to say that the temperature changes them.
+CHANGED = 0.1
 
 
 def uncalibrated(classes: int, *, multi_label: bool = False) -> AnyRule:
@@ -90,10 +94,11 @@ def fit_rule(
             score = MSP
     else:
         x = check_features(calibration.features, len(z), paths=paths)
-        distance, passed, computed, distance_notes = Distance.fit(reference, x, alpha)
+        distance, passed, computed, distance_notes = Distance.fit(
+            reference, x, alpha, calibration.groups
+        )
         notes += distance_notes
-    if background:
-        passed &= z.max(axis=1, initial=0) > 0
+    foreground = z.max(axis=1, initial=0) > 0 if background else np.ones(len(z), bool)
 
     floor = Floor(fit_score(score, distance.scores, reference))
     known = floor.score.calibrate(x, z, computed)
@@ -102,19 +107,20 @@ def fit_rule(
         calibrator=calibrator,
         distance=distance,
         threshold=Threshold(settings.threshold, np.nan, np.nan),
-        floor=replace(floor, calibration=np.sort(with_margin(known))),
+        floor=replace(floor, calibration=CalibrationScores.of(known, calibration.groups)),
     )
     items = CalibrationItems(
         right=np.asarray(z.argmax(axis=1) == labels),
         probability=np.asarray(calibrator.probabilities(z).max(axis=1, initial=0)),
         scores={name: score.rank(x, z, computed) for name, score in draft.scores().items()}
         | {floor.score.name: known},
-        passed=passed,
+        foreground=foreground,
+        passed=passed & foreground,
         groups=calibration.groups,
     )
     rule = choose_threshold(items, draft, settings)
-    message = rule.threshold.message
-    return replace(rule, notes=(*notes, *([message] if message else [])))
+    notes += filter(None, (rule.threshold.message, effect_of_temperature(rule, items, logits)))
+    return replace(rule, notes=tuple(notes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,13 +132,15 @@ class CalibrationItems:
     right : bool [n], whether the most probable class is that of the label.
     probability : [n], that of the most probable class.
     scores : [n] by name, those that the model stores, each higher for known items.
-    passed : bool [n], items that nothing refuses before the threshold.
+    foreground : bool [n], items of which a class is more probable than the background.
+    passed : bool [n], those of them that the distance does not refuse.
     groups : [n], group numbers, or None.
     """
 
     right: Mask
     probability: Floats
     scores: Mapping[str, Floats]
+    foreground: Mask
     passed: Mask
     groups: Groups
 
@@ -148,28 +156,35 @@ def choose_threshold(items: CalibrationItems, draft: Rule, settings: ConfidenceS
     """
     target, passed, probability = settings.target_accuracy, items.passed, items.probability
     if len(passed):
+        ranked = {
+            name: CalibrationScores.of(score, items.groups) for name, score in items.scores.items()
+        }
         by_kept = {
-            name: [threshold_for_coverage(score, kept / 100) for kept in KEPT]
-            for name, score in items.scores.items()
+            name: [scores.floor(kept / 100) for kept in KEPT] for name, scores in ranked.items()
         }
         draft = replace(draft, floor=replace(draft.floor, by_kept=by_kept))
     if target is None:
         return _default(items, draft, settings, float(settings.threshold))
-    groups = None if items.groups is None else items.groups[passed]
     on = draft.floor.score.name
     gate = items.scores[on]
     if on == MSP.name:
         on, gate = PROBABILITY, probability
-    reached = threshold_for_accuracy(gate[passed], items.right[passed], target, groups=groups)
+    # Files that the distance refuses count, too: they are wrong more often than others, and the limit lies among these
+    # very files, so that the rest would be fewer than the files that a guarantee needs.
+    rows = items.foreground
+    groups = None if items.groups is None else items.groups[rows]
+    reached = threshold_for_accuracy(gate[rows], items.right[rows], target, groups=groups)
     if not reached.message:
-        share = float(passed.sum()) / len(passed)
-        return replace(draft, threshold=replace(reached, coverage=reached.coverage * share), on=on)
+        accepted = passed & (gate >= reached.value)
+        guaranteed = Threshold.on(
+            reached.value, accepted, items.right, accuracy_low=reached.accuracy_low, target=target
+        )
+        return replace(draft, threshold=guaranteed, on=on)
     least = max(float(settings.threshold), target)
     rule = _default(items, draft, settings, least)
     told = f"The model uses its default rule with --threshold {least:.4g}"
-    value = threshold_for_expected_accuracy(
-        probability[passed], items.right[passed], target, groups
-    )
+    among = None if items.groups is None else items.groups[passed]
+    value = threshold_for_expected_accuracy(probability[passed], items.right[passed], target, among)
     looser = Threshold.on(value, passed & (probability >= value), items.right)
     if looser.coverage > rule.threshold.coverage:
         rule = replace(draft, threshold=looser)
@@ -184,13 +199,35 @@ def choose_threshold(items: CalibrationItems, draft: Rule, settings: ConfidenceS
     return replace(rule, threshold=threshold)
 
 
+def effect_of_temperature(rule: Rule, items: CalibrationItems, logits: Floats) -> str:
+    """A sentence on how many calibration items reach the threshold with the temperature, and how many would without it;
+    empty where that differs by less than `CHANGED` of the items, or the threshold is not on the probability.
+    """
+    if rule.on != PROBABILITY or not len(logits):
+        return ""
+    unscaled = softmax(logits, background=rule.calibrator.background).max(axis=1)
+    with_it, without = (
+        int((items.foreground & (p >= rule.threshold.value)).sum())
+        for p in (items.probability, unscaled)
+    )
+    if abs(with_it - without) < CHANGED * len(logits):
+        return ""
+    return (
+        f"The temperature {rule.calibrator.temperature.value:.3g} changes what is answered: with it {with_it} of "
+        f"{counted(len(logits), 'calibration item')} reach the threshold, without it {without}"
+    )
+
+
 def _default(
     items: CalibrationItems, draft: Rule, settings: ConfidenceSettings, threshold: float
 ) -> Rule:
     """A rule with a threshold on the probability, and a floor for each score."""
     floor, keep = draft.floor, settings.keep_known
     if len(items.passed) and threshold > 0 and keep < 1:  # 0 accepts everything
-        values = {name: threshold_for_coverage(score, keep) for name, score in items.scores.items()}
+        values = {
+            name: CalibrationScores.of(score, items.groups).floor(keep)
+            for name, score in items.scores.items()
+        }
         floor = replace(floor, by_score=values)
     accepted = items.passed & (items.probability >= threshold)
     accepted &= items.scores[floor.score.name] >= floor.value

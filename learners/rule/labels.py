@@ -140,11 +140,14 @@ def fit_label_rule(
     distance, passed, notes = Distance(), np.ones(len(z), bool), list[str]()
     if reference is not None:
         x = check_features(calibration.features, paths=paths)
-        distance, passed, _, notes = Distance.fit(replace(reference, labels=None), x, alpha)
+        distance, passed, _, notes = Distance.fit(
+            replace(reference, labels=None), x, alpha, calibration.groups
+        )
     calibrator, messages = Platt.fit(z, known, present)
-    # Items that the distance refuses get no label.
-    p = np.where(passed[:, None], calibrator.probabilities(calibrator.scaled(z)), 0.0)
-    thresholds = thresholds_by_label(p, known, present, messages, settings, calibration.groups)
+    p = calibrator.probabilities(calibrator.scaled(z))
+    thresholds = thresholds_by_label(
+        p, known, present, passed, messages, settings, calibration.groups
+    )
     notes += [
         f"{name}: {threshold.message}"
         for name, threshold in zip(names, thresholds, strict=True)
@@ -163,6 +166,7 @@ def thresholds_by_label(
     p: Floats,
     known: Mask,
     present: Mask,
+    passed: Mask,
     messages: Sequence[str],
     settings: ConfidenceSettings,
     groups: Groups = None,
@@ -176,8 +180,10 @@ def thresholds_by_label(
 
     Parameters
     ----------
-    p : calibrated probabilities [n, classes], 0 for refused items.
+    p : calibrated probabilities [n, classes].
     known, present : bool [n, classes], whether the label of an item is known, and whether the item has it.
+    passed : bool [n], items that the distance does not refuse; the others get no label, but count for a guarantee, as in
+        `learners.rule.fitting.choose_threshold`.
     messages : on the calibration of each label; put before the messages on its threshold.
     groups : [n] group numbers; None if items are independent.
     """
@@ -204,8 +210,7 @@ def thresholds_by_label(
                 )
         told = ". ".join(filter(None, (message, missed)))
         aim = np.nan if target is None else target
-        threshold = Threshold.on(
-            value, probability >= value, right, accuracy_low=low, message=told, target=aim
-        )
+        assigned = passed[rows] & (probability >= value)
+        threshold = Threshold.on(value, assigned, right, accuracy_low=low, message=told, target=aim)
         thresholds.append(threshold)
     return thresholds

@@ -13,6 +13,7 @@ from datasets.core.errors import SecondhandError
 from learners.rule.arrays import Floats, Mask
 from learners.rule.base import TINY, AnyRule
 from learners.rule.calibrators import TemperatureScaling
+from learners.rule.conformal import CalibrationScores
 from learners.rule.decisions import Decisions
 from learners.rule.distance import Distance
 from learners.rule.reasons import (
@@ -23,7 +24,6 @@ from learners.rule.reasons import (
     UNUSUAL,
 )
 from learners.rule.scores.base import SCORES, Floats32, Score
-from learners.rule.scores.combined import conformal_p
 from learners.rule.scores.msp import MSP
 from learners.rule.thresholds import Threshold, check_threshold
 
@@ -44,14 +44,14 @@ class Floor:
     by_kept : for each stored score the values that let at least 50, 51, ... 99 % of the calibration items pass, so that
         another fraction can be chosen without these items; empty without any.
     exempt : bool [classes], classes without a floor.
-    calibration : [n], the scores in use of the calibration items, ascending; empty if they are not stored.
+    calibration : the scores in use of the calibration items; empty if they are not stored.
     """
 
     score: Score = field(default_factory=MSP)
     by_score: Mapping[str, float] = field(default_factory=dict)
     by_kept: Mapping[str, Sequence[float]] = field(default_factory=dict)
     exempt: Mask | None = None
-    calibration: Floats = field(default_factory=lambda: np.empty(0))
+    calibration: CalibrationScores = field(default_factory=CalibrationScores)
 
     @property
     def value(self) -> float:
@@ -204,7 +204,7 @@ class Rule(AnyRule):
                 f"--score {name}: the model does not store this score; it has {', '.join(available)}. Use one of "
                 f"these, or fine-tune again with --score {name}"
             )
-        floor = replace(self.floor, score=available[name], calibration=np.empty(0))
+        floor = replace(self.floor, score=available[name], calibration=CalibrationScores())
         return replace(self, floor=floor)
 
     def scores(self) -> dict[str, Score]:
@@ -227,7 +227,7 @@ class Rule(AnyRule):
             raise SecondhandError(
                 "p-values: the model does not store the scores of its calibration files. Train it again"
             )
-        return conformal_p(self.floor.calibration, known)
+        return self.floor.calibration.p(known)
 
     def at(self, value: float) -> Self:
         """The rule with another value of its threshold, on whatever it is, and the same floor."""

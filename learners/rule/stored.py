@@ -16,6 +16,7 @@ from datasets.core.errors import SecondhandError, quoted
 from learners.files.jsonable import jsonable
 from learners.rule.base import AnyRule
 from learners.rule.calibrators import Platt, TemperatureScaling
+from learners.rule.conformal import CalibrationScores
 from learners.rule.distance import DISTANCE_OFF, Distance
 from learners.rule.labels import LabelRule
 from learners.rule.rule import KEPT, PROBABILITY, Floor, Rule
@@ -130,7 +131,7 @@ def arrays_of(rule: AnyRule) -> dict[str, NDArray[np.generic]]:
             if f"distance.{of_distance}" in of_distances:
                 del out[f"score.{own}"]
         if distance.knn is not None and len(rule.floor.calibration):
-            out[_CALIBRATION] = rule.floor.calibration
+            out[_CALIBRATION] = rule.floor.calibration.array()
     return out | of_distances
 
 
@@ -167,7 +168,7 @@ def read_rule(settings: Mapping[str, Any], arrays: Arrays | None = None) -> AnyR
         notes.append(f"The score {floor.score.name} needs reference features; the model uses msp")
         floor = replace(floor, score=MSP())
     restore_score(floor.score, arrays)
-    calibration = check_sorted(arrays.get(_CALIBRATION, ()), _CALIBRATION)
+    calibration = CalibrationScores.read(arrays.get(_CALIBRATION, ()), _CALIBRATION)
     return Rule(
         classes=read.classes,
         calibrator=read.calibrator,
@@ -224,7 +225,7 @@ def _read_distance(read: DistanceJson, arrays: Arrays) -> tuple[Distance, list[s
         if score is not None:
             score.restore(values)
         copy = check_sorted(values["copy"] if score else [0.0], "distance.copy")
-        known = check_sorted(values[calibration], f"distance.{calibration}")
+        known = CalibrationScores.read(values[calibration], f"distance.{calibration}")
     except KeyError as error:
         raise SecondhandError(
             f"distance.{error.args[0]} is missing in reference.safetensors. Train the model again"

@@ -206,19 +206,6 @@ def _joint_risk(n: int, target: float, risk: float) -> float:
     return float(np.exp(low))
 
 
-def threshold_for_coverage(score: ArrayLike, coverage: float) -> float:
-    """The highest threshold that accepts at least a fraction ``coverage`` of items (above 0, at most 1).
-
-    Raises SecondhandError for another coverage. Without items the threshold is 0.
-    """
-    if not 0 < coverage <= 1:
-        raise SecondhandError(f"coverage {coverage!r}: expected a number above 0 and at most 1")
-    candidates = np.sort(with_margin(check_scores(score)))[::-1]
-    if not len(candidates):
-        return 0.0
-    return float(candidates[int(np.ceil(round(coverage * len(candidates), 9))) - 1])
-
-
 def risk_coverage(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:
     """Error rate of accepted items against the fraction accepted, for each distinct score as the threshold."""
     s, right = _pair(score, correct)

@@ -292,7 +292,7 @@ def test_a_target_that_few_files_cannot_guarantee_answers_what_they_support():
     assert np.isnan(threshold.guaranteed)
     logits, labels, features = world(3000, seed=3, noise=1.5)
     answered, strict = (one.decide(logits, features).label for one in (model, plain))
-    assert (answered >= 0).mean() > 1.1 * (strict >= 0).mean()
+    assert (answered >= 0).mean() > 0.02 + (strict >= 0).mean()
     assert (answered == labels)[answered >= 0].mean() > 0.93
 
 
@@ -314,7 +314,7 @@ def test_thresholds_at_the_ends(threshold):
         ({"alpha": 1.0}, "alpha 1.0"),
         ({"score": "mps"}, "--score mps"),
         ({"target_accuracy": 1.0}, "--target-accuracy 1.0"),
-        ({"keep_known": 0.0}, "coverage 0.0"),
+        ({"keep_known": 0.0}, "--keep-known 0.0"),
     ],
 )
 def test_bad_settings_are_quoted(options, message):
@@ -571,7 +571,8 @@ def test_a_temperature_that_makes_surer_is_taken_at_its_upper_limit():
     ]
     assert plain[0].value < plain[0].high < 1
     assert temperatures[0].value == plain[0].high
-    assert temperatures[1] == plain[1]
+    assert 0.95 * plain[1].value < temperatures[1].value < plain[1].value
+    assert (temperatures[1].low, temperatures[1].high) == (plain[1].low, plain[1].high)
     right = fit_rule(Outputs(9.0 * np.eye(3)[y], y, None), None, ConfidenceSettings())
     assert right.calibrator.temperature.value == 1
 

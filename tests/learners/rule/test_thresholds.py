@@ -26,7 +26,6 @@ from learners.rule.thresholds import (
     effective_counts,
     risk_coverage,
     threshold_for_accuracy,
-    threshold_for_coverage,
 )
 
 
@@ -110,20 +109,6 @@ def test_cuts_lie_a_hair_below_their_items_and_above_all_others():
             scores[:, None] >= cuts[None], scores[:, None] >= scores[None]
         )
         np.testing.assert_allclose(cuts, scores, rtol=1.01e-4)
-
-
-@pytest.mark.parametrize("coverage", [0.01, 0.1, 0.5, 0.7, 1.0])
-def test_threshold_for_coverage_accepts_just_enough(coverage):
-    p, _ = draw(100, 2)
-    assert (p >= threshold_for_coverage(p, coverage)).sum() == round(coverage * 100)
-
-
-def test_coverage_with_equal_scores_accepts_all_of_them():
-    cut = threshold_for_coverage([1, 1, 1, 0], 0.5)
-    assert 0.999 < cut <= 1
-    for bad in (0, 1.5, float("nan")):
-        with pytest.raises(SecondhandError, match="coverage"):
-            threshold_for_coverage([1.0], bad)
 
 
 @pytest.mark.parametrize("good", [0, 1, 0.95, np.float32(0.5)])
