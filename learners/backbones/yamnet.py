@@ -54,13 +54,14 @@ class Convolution(nn.Module):
 
 
 class YAMNet(nn.Module):
-    """[batch, 3, 64, frames] -> [batch, 1024, 2, columns], whose mean are the features of the mean patch.
+    """[batch, 3, 64, frames] -> [batch, 2048, 2, columns], whose mean are mean and maximum of the patches' features.
 
-    Input channels are equal; time runs to the right, low frequencies are at the bottom. A column is 0.16 s; where
-    patches overlap, theirs are added, so that the mean over columns and the heat map are those of all patches.
+    Input channels are equal; time runs to the right, low frequencies are at the bottom. A column is 0.16 s. In the first
+    1024 maps the patches are added where they overlap. In each of the others only that patch is shown which has most of
+    the feature: a short sound counts in a long window, too.
     """
 
-    num_features = BLOCKS[-1][0]
+    num_features = 2 * BLOCKS[-1][0]
     #: Columns of a patch, and from each to the next; the network gives half as many.
     COLUMNS, STEP = 6, 3
 
@@ -75,22 +76,29 @@ class YAMNet(nn.Module):
         self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x[:, :1]
         count = 1 + max(math.ceil((x.shape[3] - PATCH) / PATCH_HOP), 0)
         missing = PATCH + PATCH_HOP * (count - 1) - x.shape[3]
-        x = functional.pad(x, (0, missing), value=SILENCE)
-        x = x.flip(2).transpose(2, 3)
-        patches = [x[:, :, PATCH_HOP * n : PATCH_HOP * n + PATCH] for n in range(count)]
-        x = self.stem(torch.cat(patches))
+        x = functional.pad(x[:, :1], (0, missing), value=SILENCE).flip(2).transpose(2, 3)
+        x = self.stem(
+            torch.cat([x[:, :, PATCH_HOP * n : PATCH_HOP * n + PATCH] for n in range(count)])
+        )
         for block in self.blocks:
             x = block(x)
-        x = x.transpose(2, 3).flip(2).repeat_interleave(2, dim=3)
+        patches = torch.stack(x.transpose(2, 3).flip(2).repeat_interleave(2, dim=3).chunk(count))
+        of_patches = patches.mean((3, 4), keepdim=True)
+        most = (of_patches == of_patches.amax(0)).to(x.dtype)
+        most = most / most.sum(0)  # of equal patches each is shown in part
         columns = self.COLUMNS + self.STEP * (count - 1)
+        mean = self._placed(patches / count, columns)
+        return torch.cat([mean, self._placed(patches * most, columns)], dim=1)
+
+    def _placed(self, patches: Tensor, columns: int) -> Tensor:
+        """The sum of patches [count, batch, features, 2, 6], each at its time; its mean is the sum of theirs."""
         moved = [
             functional.pad(patch, (self.STEP * n, columns - self.COLUMNS - self.STEP * n))
-            for n, patch in enumerate(x.chunk(count))
+            for n, patch in enumerate(patches)
         ]
-        return torch.stack(moved).sum(0) * (columns / (self.COLUMNS * count))
+        return torch.stack(moved).sum(0) * (columns / self.COLUMNS)
 
 
 def sound_tensors(index: Path) -> dict[str, Tensor]:
