@@ -39,13 +39,22 @@ SOUND_INPUT = Preprocessing(
 
 
 class Convolution(nn.Module):
-    """A convolution without bias, batch normalisation, and ReLU; edges are padded as in TensorFlow."""
+    """A convolution without bias, batch normalisation, and ReLU; edges are padded as in TensorFlow.
+
+    The averages of the normalisation stay as they are in training: those of a batch of a few clips, whose patches are
+    alike or silent, are far from them.
+    """
 
     def __init__(self, before: int, after: int, side: int, stride: int = 1, groups: int = 1):
         super().__init__()
         padding = side // 2 if stride == 1 else 0
         self.conv = nn.Conv2d(before, after, side, stride, padding, groups=groups, bias=False)
         self.norm = nn.BatchNorm2d(after, eps=1e-4)
+
+    def train(self, mode: bool = True) -> Convolution:
+        super().train(mode)
+        self.norm.eval()
+        return self
 
     def forward(self, x: Tensor) -> Tensor:
         if self.conv.stride[0] == 2:  # of even lengths TensorFlow pads the end alone
@@ -84,7 +93,7 @@ class YAMNet(nn.Module):
         )
         for block in self.blocks:
             x = block(x)
-        patches = torch.stack(x.transpose(2, 3).flip(2).repeat_interleave(2, dim=3).chunk(count))
+        patches = x.transpose(2, 3).flip(2).repeat_interleave(2, dim=3).unflatten(0, (count, -1))
         of_patches = patches.mean((3, 4), keepdim=True)
         most = (of_patches == of_patches.amax(0)).to(x.dtype)
         most = most / most.sum(0)  # of equal patches each is shown in part
@@ -96,7 +105,7 @@ class YAMNet(nn.Module):
         """The sum of patches [count, batch, features, 2, 6], each at its time; its mean is the sum of theirs."""
         moved = [
             functional.pad(patch, (self.STEP * n, columns - self.COLUMNS - self.STEP * n))
-            for n, patch in enumerate(patches)
+            for n, patch in enumerate(patches.unbind(0))
         ]
         return torch.stack(moved).sum(0) * (columns / self.COLUMNS)
 

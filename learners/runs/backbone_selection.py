@@ -33,7 +33,7 @@ from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.spectrograms.windows import cut_windows, render_rows
 from learners.backbones.building import build, native_size, width_of
 from learners.backbones.hub import read_mel
-from learners.backbones.spec import NetworkSpec
+from learners.backbones.spec import SOUND, NetworkSpec
 from learners.cli.settings import SOUND_BACKBONE, Settings
 from learners.evaluation.calibration_metrics import fraction
 from learners.files.jsonable import jsonable
@@ -166,10 +166,10 @@ def compare(table: Items, settings: Settings, device: str) -> BackboneSelection:
                 candidate = _probed(name, features, table.classes, settings)
         except SecondhandError as error:
             candidate = Candidate(name, why=str(error))
-            # Not every platform has the package of the second default.
+            # Not every platform has the package of the second default; the third may be fetched later.
             by_default = settings.network.backbone == SOUND_BACKBONE
-            level = logging.DEBUG if by_default else logging.WARNING
-            log.log(level, "Backbone %s is left out: %s", shown(name), error)
+            level = logging.INFO if name == SOUND else logging.DEBUG
+            log.log(level if by_default else logging.WARNING, "Backbone %s is left out: %s", shown(name), error)
         else:
             log.debug("%s: NLL %.3f (%.0f s)", shown(name), candidate.nll, time.monotonic() - start)
         candidates.append(candidate)
