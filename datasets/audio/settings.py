@@ -33,7 +33,8 @@ CLIP_RANGE = 60.0  # dB below the clip's peak that are shown
 LEAST_OFFSET = 1e-6  # -120 dBFS; a smaller one is never visible
 LOUDEST_PCEN = 4.0  # rendered white: an onset of 25 dB
 
-Side = Annotated[int, Meta(ge=16, le=2048)]
+LONGEST_SIDE = 2048  # pixels
+Side = Annotated[int, Meta(ge=16, le=LONGEST_SIDE)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +60,12 @@ class MelSettings(SpectrogramSettings):
     range_db : dB from black to white, 10 to 200.
     colour : "grey" (three equal channels), a colour map (viridis, magma, inferno, plasma, cividis), or
         "windows": frames of n_fft / 2, n_fft and 2 n_fft as the red, green and blue channel.
-    size : height and width in pixels, 16 to 2048.
+    size : height and width in pixels, 16 to 2048. With scale "yamnet" always a pixel for each band and frame.
     scale : filterbank: "slaney" (librosa's), "kaldi" (`datasets.audio.mel.kaldi_spectrogram`, where
-        ``n_fft`` is the length of a frame), or "cqt": bands that are evenly spaced in notes from ``fmin``, the lowest
-        one, on (`datasets.audio.harmonic.note_spectrogram`, which imports librosa; ``n_fft`` and ``n_mels`` have no
-        effect). The latter two not with level "pcen" or colour "windows".
+        ``n_fft`` is the length of a frame), "yamnet" (`datasets.audio.mel.yamnet_spectrogram`, too), or "cqt": bands
+        that are evenly spaced in notes from ``fmin``, the lowest one, on (`datasets.audio.harmonic.note_spectrogram`,
+        which imports librosa; ``n_fft`` and ``n_mels`` have no effect). Only "slaney" goes with colour "windows", and
+        only "slaney" and "yamnet" with level "pcen".
     bins_per_octave : bands in an octave with scale "cqt", 6 to 96; 12 for the notes of a piano.
 
     Raises
@@ -84,7 +86,7 @@ class MelSettings(SpectrogramSettings):
     range_db: Annotated[float, Meta(ge=10, le=200)] = 80.0
     colour: Annotated[str, one_of("grey", "windows", *COLOUR_MAPS)] = "grey"
     size: tuple[Side, Side] = (224, 224)
-    scale: Annotated[str, one_of("slaney", "kaldi", "cqt")] = "slaney"
+    scale: Annotated[str, one_of("slaney", "kaldi", "yamnet", "cqt")] = "slaney"
     bins_per_octave: Annotated[int, Meta(ge=6, le=96)] = 24
 
     def __post_init__(self) -> None:
@@ -95,8 +97,10 @@ class MelSettings(SpectrogramSettings):
         highest = self.rate / 2 if self.rate > ULTRASOUND else min(16_000.0, self.rate / 2)
         set_field(self, "fmax", self.fmax or highest)
         is_plain = self.level != "pcen" and self.colour != "windows"
-        fits_scale = self.scale == "slaney" or (
-            is_plain and (self.scale == "cqt" or self.rate * self.window >= self.n_fft)
+        fits_scale = (
+            self.scale == "slaney"
+            or (self.scale == "yamnet" and self.colour != "windows")
+            or (is_plain and (self.scale == "cqt" or self.rate * self.window >= self.n_fft))
         )
         lowest = 0 if self.scale != "cqt" else 5
         check_values(
@@ -119,6 +123,14 @@ class MelSettings(SpectrogramSettings):
                 ),
             },
         )
+        if self.scale == "yamnet":
+            frames = mel.patch_frames(self.samples, self.n_fft, self.hop)
+            if frames > LONGEST_SIDE:
+                raise SecondhandError(
+                    f"invalid sound settings: window={self.window} s with hop={self.hop} at {self.rate} Hz and scale "
+                    f"yamnet is {frames:,} pixels wide (must be at most {LONGEST_SIDE}). Shorten the window"
+                )
+            set_field(self, "size", (max(self.n_mels, 16), frames))
         # Settings may come from an untrusted file: limit the work to about a minute.
         size = self.n_fft
         if self.scale == "cqt":
@@ -286,7 +298,8 @@ class MelSettings(SpectrogramSettings):
         Returns
         -------
         float64 [n_mels, 1 + samples // hop], at least -100 dB; for scale "kaldi" see
-        `datasets.audio.mel.kaldi_spectrogram`, for "cqt" `datasets.audio.harmonic.note_spectrogram`.
+        `datasets.audio.mel.kaldi_spectrogram`, for "yamnet" `datasets.audio.mel.yamnet_spectrogram`, for "cqt"
+        `datasets.audio.harmonic.note_spectrogram`.
         """
         return mel.decibels(self._power(signal, self._bands(self.n_fft), np.float64))
 
@@ -298,7 +311,8 @@ class MelSettings(SpectrogramSettings):
     @property
     def floor(self) -> float:
         """Lowest power in dB."""
-        return 10 * math.log10(mel.KALDI_FLOOR if self.scale == "kaldi" else mel.FLOOR)
+        floors = {"kaldi": mel.KALDI_FLOOR, "yamnet": mel.YAMNET_OFFSET**2}
+        return 10 * math.log10(floors.get(self.scale, mel.FLOOR))
 
     def levels(self, signal: NDArray[np.floating], *, n_fft: int = 0) -> NDArray[np.floating]:
         """The spectrogram as brightness by `level`, [n_mels, frames] from 0 (black) to 1 (white)."""
@@ -306,7 +320,11 @@ class MelSettings(SpectrogramSettings):
         if self.level == "pcen":
             # Scaled as PCEN's settings expect. PCEN amplifies faint sounds, so float32 is not precise enough.
             scaled = np.asarray(signal, np.float64) * 2**31
-            magnitude = mel.mel_spectrogram(scaled, bands, self.hop, power=1)
+            magnitude = (
+                mel.yamnet_spectrogram(scaled, bands, self.hop)
+                if self.scale == "yamnet"
+                else mel.mel_spectrogram(scaled, bands, self.hop, power=1)
+            )
             value: NDArray[np.floating] = harmonic.pcen(magnitude, rate=self.rate, hop=self.hop)
             value /= LOUDEST_PCEN
         else:
@@ -331,6 +349,10 @@ class MelSettings(SpectrogramSettings):
     ) -> NDArray[np.float64]:
         if self.scale == "kaldi":
             return mel.kaldi_spectrogram(signal, bands, self.hop)
+        if self.scale == "yamnet":
+            magnitude = mel.yamnet_spectrogram(signal, bands, self.hop)
+            power: NDArray[np.float64] = (magnitude + mel.YAMNET_OFFSET) ** 2
+            return power
         if self.scale == "cqt":
             return harmonic.note_spectrogram(
                 signal,
@@ -345,8 +367,10 @@ class MelSettings(SpectrogramSettings):
     def _full_scale(self, bands: mel.MelBands) -> float:
         if self.scale == "cqt":
             return 0.0
-        # Kaldi's filters have height 1.
-        return mel.full_scale(bands) if self.scale == "slaney" else 20 * math.log10(self.n_fft / 4)
+        if self.scale == "slaney":
+            return mel.full_scale(bands)
+        # Filters of height 1. Of a sine a wide one sums the magnitudes of the neighbouring bins, too.
+        return 20 * math.log10(self.n_fft / (2 if self.scale == "yamnet" else 4))
 
     def _bands(self, n_fft: int) -> mel.MelBands:
         return mel.MelBands(self.rate, n_fft, self.n_mels, self.fmin, self.fmax)

@@ -31,6 +31,8 @@ from learners.backbones.packaged import (
     SpeechEmbedding,
     load_packaged,
 )
+from learners.backbones.spec import SOUND
+from learners.backbones.yamnet import SOUND_INPUT, YAMNet
 
 #: Mean and standard deviation of MNIST's pixels, for three equal channels.
 DIGITS = Preprocessing(size=28, mean=(0.1307,) * 3, std=(0.3081,) * 3, crop=1.0)
@@ -55,18 +57,18 @@ def _named_body(
     if name.startswith("scratch/"):
         return _scratch_body(name, shape[0], pretrained, weights)
     check_timm(name)
-    if name == SPEECH:
+    if name in (SPEECH, SOUND):
         if weights is not None:
             raise SecondhandError(f"--weights {weights}: --backbone {name} has weights of its own")
-        if shape[0] != SPEECH_INPUT.size:
+        hearing = SPEECH_INPUT if name == SPEECH else SOUND_INPUT
+        if shape[0] != hearing.size:
             raise SecondhandError(
-                f"--size {shape[0]}: inputs of {name} are {SPEECH_INPUT.size} x {SPEECH_INPUT.width}; "
-                "leave --size out"
+                f"--size {shape[0]}: inputs of {name} are {hearing.size} pixels high; leave --size out"
             )
-        speech = SpeechEmbedding()
+        body = SpeechEmbedding() if name == SPEECH else YAMNet()
         if pretrained:
-            load_packaged(speech, name)
-        return speech, SPEECH_INPUT
+            load_packaged(body, name)
+        return body, hearing
     if name not in PACKAGED:
         return _timm_body(name, shape, pretrained, weights)
     body, preprocessing = _timm_body(PACKAGED[name].architecture, shape, False, weights)

@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing
+from datasets.spectrograms.settings import SpectrogramSettings
 from learners.backbones.bodies import (
     DIGITS,
     Stages,
@@ -33,7 +34,8 @@ from learners.backbones.bodies import (
 )
 from learners.backbones.hub import SOURCES, parse_options, published
 from learners.backbones.packaged import PACKAGED, SPEECH, SPEECH_INPUT
-from learners.backbones.spec import NetworkSpec
+from learners.backbones.spec import SOUND, NetworkSpec
+from learners.backbones.yamnet import SOUND_INPUT
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
@@ -168,11 +170,16 @@ def native_size(name: str) -> int:
     import timm
 
     check_timm(name)
-    if name == SPEECH:
-        return SPEECH_INPUT.size
+    if name in (SPEECH, SOUND):
+        return (SPEECH_INPUT if name == SPEECH else SOUND_INPUT).size
     packaged = PACKAGED.get(name)
     config = timm.get_pretrained_cfg(packaged.architecture if packaged else parse_options(name)[0])
     return int(config.input_size[-1]) if config is not None else 224
+
+
+def width_of(name: str, spectrogram: SpectrogramSettings | None) -> int | None:
+    """Width of the input, in pixels, of a backbone that takes windows of any length; None for the others."""
+    return spectrogram.size[1] if name == SOUND and spectrogram is not None else None
 
 
 def first_member(network: Network) -> nn.Sequential:

@@ -30,7 +30,7 @@ from urllib.parse import parse_qsl, urlencode
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError, first_line, quoted
 from datasets.core.upstream import hub_offline
-from learners.backbones.spec import SPEECH, SPEECH_MEL
+from learners.backbones.spec import SOUND, SOUND_MEL, SPEECH, SPEECH_MEL
 
 SOURCES = ("hf-hub:", "local-dir:")
 #: Required and optional keys of ``mel``.
@@ -125,8 +125,8 @@ def published(name: str) -> Published:
 
 def read_mel(name: str) -> dict[str, Any]:
     """Spectrogram settings that a backbone was trained with, as arguments of `MelSettings`; empty if none."""
-    if name == SPEECH:
-        return dict(SPEECH_MEL)
+    if name in (SPEECH, SOUND):
+        return dict(SPEECH_MEL if name == SPEECH else SOUND_MEL)
     return published(name).mel if name.startswith(SOURCES) else {}
 
 

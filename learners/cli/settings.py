@@ -27,13 +27,14 @@ CANDIDATES = (
     "embedded",
     "embedded/lite2",
     "embedded/speech",
+    "embedded/sound",
     "resnet18.a1_in1k",
     "resnet50.a1_in1k",
     "convnext_tiny.in12k",
     "vit_small_patch16_224.augreg_in21k",
 )
-#: Default backbone of sounds: the better of these two.
-SOUND_BACKBONE = "auto:embedded,embedded/speech"
+#: Default backbone of sounds: the best of these three.
+SOUND_BACKBONE = "auto:embedded,embedded/speech,embedded/sound"
 #: A model folder is opened with at most so many networks.
 MAX_MEMBERS = 16
 
@@ -44,10 +45,10 @@ class NetworkSettings:
 
     backbone: str = option(
         "default",
-        "Pretrained network: embedded or embedded/speech (installed with the program), embedded/lite1 or embedded/lite2 "
-        "(the extra bodies), a timm name, hf-hub:USER/NAME, local-dir:PATH, torchvision/NAME[:WEIGHTS] or "
+        "Pretrained network: embedded or embedded/speech (installed with the program), embedded/sound (fetched when it is "
+        "first needed), embedded/lite1 or embedded/lite2 (the extra bodies), a timm name, hf-hub:USER/NAME, local-dir:PATH, torchvision/NAME[:WEIGHTS] or "
         "scratch/NAME. auto, or auto:NAME,NAME, compares several by a linear probe and trains the best. default is "
-        "embedded, and for sounds the better of embedded and embedded/speech.",
+        "embedded, and for sounds the best of embedded, embedded/speech and embedded/sound.",
         metavar="NAME",
     )
     weights: str = option(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from datasets.core.errors import BadFile, Rejected
 from datasets.core.part import Part
 from datasets.spectrograms.settings import SpectrogramSettings
-from learners.backbones.building import build, native_size
+from learners.backbones.building import build, native_size, width_of
 from learners.backbones.spec import NetworkSpec
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
@@ -54,7 +54,8 @@ def embed(
     ------
     SecondhandError : unknown backbone, or its weights cannot be loaded.
     """
-    spec = NetworkSpec(backbone, 2, size or native_size(backbone), head="linear")
+    width = width_of(backbone, spectrogram)
+    spec = NetworkSpec(backbone, 2, size or native_size(backbone), head="linear", width=width)
     network, spec, preprocessing = build(spec, weights=None if weights is None else str(weights))
     bundle = Bundle(
         built=network.eval(),

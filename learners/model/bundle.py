@@ -47,7 +47,7 @@ from datasets.images.opening import Preprocessing
 from datasets.items.labels import label_error
 from datasets.items.settings import MAX_OVERLAP
 from datasets.kinds.base import KINDS, kind_of_input, spectrogram_from_dict
-from learners.backbones.spec import NetworkSpec
+from learners.backbones.spec import CREDITS, NetworkSpec
 from learners.cli.result import denominator
 from learners.files.lock import disk_error
 from learners.files.names import data_name
@@ -255,6 +255,7 @@ def card(bundle: Bundle) -> str:
     note = plain_text(str(provenance.get("note") or ""))
     protocol = plain_text(str(provenance.get("protocol") or ""), 1000)
     chosen = plain_text(str(provenance.get("backbone") or ""), 1000)
+    credit = CREDITS.get(bundle.spec.backbone, "")
     data = _one_line(str(provenance.get("data", "")))
     kind = KINDS[bundle.kind]
     task = (kind.media or "image") if kind.opened else "tabular"
@@ -296,6 +297,10 @@ Trained on: `{data}`{f" ({note})" if note else ""}.
         chosen
         and f'''
 Backbone: {chosen}.'''
+    }{
+        credit
+        and f'''
+Started from: {credit}.'''
     }
 {f"The figures rest on {protocol}." if protocol else ""}
 {plain_text(str(provenance.get("headline", "")))}

@@ -29,10 +29,11 @@ from datasets.items.items import Items
 from datasets.items.rendering import infer_spectrogram, picture_cache
 from datasets.items.splits import split_units, stratified_folds
 from datasets.kinds.base import KINDS
+from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.spectrograms.windows import cut_windows, render_rows
-from learners.backbones.building import build, native_size
+from learners.backbones.building import build, native_size, width_of
 from learners.backbones.hub import read_mel
-from learners.backbones.spec import NetworkSpec
+from learners.backbones.spec import SOUND, NetworkSpec
 from learners.cli.settings import SOUND_BACKBONE, Settings
 from learners.evaluation.calibration_metrics import fraction
 from learners.files.jsonable import jsonable
@@ -165,10 +166,10 @@ def compare(table: Items, settings: Settings, device: str) -> BackboneSelection:
                 candidate = _probed(name, features, table.classes, settings)
         except SecondhandError as error:
             candidate = Candidate(name, why=str(error))
-            # Not every platform has the package of the second default.
+            # Not every platform has the package of the second default; the third may be fetched later.
             by_default = settings.network.backbone == SOUND_BACKBONE
-            level = logging.DEBUG if by_default else logging.WARNING
-            log.log(level, "Backbone %s is left out: %s", shown(name), error)
+            level = logging.INFO if name == SOUND else logging.DEBUG
+            log.log(level if by_default else logging.WARNING, "Backbone %s is left out: %s", shown(name), error)
         else:
             log.debug("%s: NLL %.3f (%.0f s)", shown(name), candidate.nll, time.monotonic() - start)
         candidates.append(candidate)
@@ -223,8 +224,9 @@ def _training_items(table: Items) -> pd.DataFrame:
 
 def _pictures(
     name: str, rows: pd.DataFrame, table: Items, settings: Settings
-) -> tuple[list[Part], NDArray[np.int64]]:
-    """Pictures of the items ``rows`` as this backbone is shown them, and for each the number of its item.
+) -> tuple[list[Part], NDArray[np.int64], SpectrogramSettings | None]:
+    """Pictures of the items ``rows`` as this backbone is shown them, for each the number of its item, and how they are
+    rendered.
 
     Of signals these are spectrograms, with the settings of the backbone's training, if it brings any. Long
     recordings are cut into windows, of which at most `WINDOWS` are used.
@@ -239,7 +241,7 @@ def _pictures(
             f"--backbone {name}: it is trained on sound, and these are {table.kind} files. Leave it out."
         )
     if KINDS[table.kind].photo:
-        return parts_of(rows), np.arange(len(rows))
+        return parts_of(rows), np.arange(len(rows)), None
     spectrogram = infer_spectrogram(table.kind, _training_items(table), settings.signal, mel)
     cache = picture_cache(settings.signal)
     windows, _ = cut_windows(rows, spectrogram, overlap=settings.signal.overlap)
@@ -247,7 +249,8 @@ def _pictures(
         windows = windows.sample(WINDOWS, random_state=settings.train.seed).sort_index()
     windows, _ = render_rows(windows.reset_index(drop=True), spectrogram, cache)
     pictures = [cache.get(window, spectrogram) for window in parts_of(windows)]
-    return [Part(str(picture)) for picture in pictures], windows["item"].to_numpy()
+    parts = [Part(str(picture)) for picture in pictures]
+    return parts, windows["item"].to_numpy(), spectrogram
 
 
 def _features(
@@ -259,9 +262,11 @@ def _features(
     ------
     SecondhandError : it cannot be loaded, or does not suit the files or the size.
     """
-    pictures, items = _pictures(name, rows, table, settings)
-    size = settings.network.size or native_size(name)
-    network, spec, preprocessing = build(NetworkSpec(name, len(table.classes), size, head="linear"))
+    pictures, items, spectrogram = _pictures(name, rows, table, settings)
+    size, width = settings.network.size or native_size(name), width_of(name, spectrogram)
+    network, spec, preprocessing = build(
+        NetworkSpec(name, len(table.classes), size, head="linear", width=width)
+    )
     assert settings.network.resize is not None
     preprocessing = replace(preprocessing, resize=settings.network.resize)
     predictor = Predictor(Bundle(network.eval(), spec, table.classes, preprocessing), device=device)

@@ -48,6 +48,7 @@ from learners.backbones.building import (
     drop_background_row,
     first_member,
     native_size,
+    width_of,
 )
 from learners.backbones.spec import NetworkSpec
 from learners.cli.settings import Settings
@@ -257,6 +258,7 @@ def build_network(
                 backbone=network_settings.backbone,
                 n_classes=len(items.labels),
                 size=network_settings.size or native_size(network_settings.backbone),
+                width=width_of(network_settings.backbone, items.spectrogram),
                 head=network_settings.head,
                 dropout=network_settings.dropout,
                 multi_label=not task.exclusive,

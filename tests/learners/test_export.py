@@ -28,6 +28,8 @@ from datasets.images import standalone
 from datasets.images.opening import Preprocessing, open_picture, pixels
 from datasets.kinds.base import spectrogram_from_dict
 from datasets.strain.settings import QScanSettings
+from learners.backbones.building import build
+from learners.backbones.spec import SOUND, NetworkSpec
 from learners.export import main as export
 from learners.inference.exporting import export_limitations, export_onnx, metadata
 from learners.inference.predictor import Predictor
@@ -107,6 +109,21 @@ def test_the_file_answers_as_the_predictor(
         close(answers[1], logits)
         close(answers[2], features)
     assert np.ptp(logits, axis=0).max() > 1e-3, "the pictures are all the same to this network"
+
+
+@pytest.mark.slow
+def test_the_file_of_a_body_of_sound_cuts_patches_as_torch_does(tmp_path: Path) -> None:
+    network, spec, preprocessing = build(NetworkSpec(SOUND, 4, 64, width=192), pretrained=False)
+    model = replace(bundle(), built=network.eval(), spec=spec, preprocessing=preprocessing)
+    session = onnxruntime.InferenceSession(export_onnx(model, tmp_path / "it.onnx"))
+    predictor = Predictor(model, device="cpu")
+    for n in (1, 3):
+        pixels = np.random.default_rng(n).integers(0, 256, (n, *spec.input_shape), dtype=np.uint8)
+        logits, features = predictor.forward(pixels)
+        answers = session.run(["logits", "features"], {"pixels": pixels})
+        assert features.shape == (n, 2048)
+        close(answers[0], logits)
+        close(answers[1], features)
 
 
 #: Runs a program as if this project were not installed.

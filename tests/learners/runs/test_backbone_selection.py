@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,14 @@ from datasets.core.errors import SecondhandError
 from datasets.items.items import Items
 from datasets.items.preparing import read_items
 from datasets.items.rendering import infer_spectrogram
+from learners.backbones.building import build
 from learners.backbones.hub import read_mel
-from learners.cli.settings import Settings
+from learners.backbones.packaged import PACKAGED
+from learners.backbones.spec import SOUND
+from learners.cli.settings import SOUND_BACKBONE, Settings
 from learners.finetune import main
 from learners.inference.embedding import embed
+from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
 from learners.runs import backbone_selection
 from learners.runs.backbone_selection import Candidate, choose, compare, select_backbone
@@ -255,18 +260,75 @@ def test_sounds_are_compared_by_the_spectrograms_of_each_backbone(pitches, netwo
         assert np.allclose(features, theirs, atol=1e-5)
 
 
-def test_by_default_the_better_of_two_backbones_hears(pitches, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("sound_weights")
+def test_by_default_the_best_of_three_backbones_hears(pitches, tmp_path):
     words = ["--data", str(pitches), "--near-duplicates", "ignore", "--epochs", "0"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     record = json.loads((tmp_path / "run/backbones.json").read_text())
     assert {one["backbone"]: one["why"] for one in record["candidates"]} == {
         "embedded": "",
         "embedded/speech": "",
+        "embedded/sound": "",
     }
     bundle = load_bundle(tmp_path / "run/model", network=False)
     assert bundle.spec.backbone == record["chosen"]
-    rate = 16_000 if record["chosen"] == "embedded/speech" else 8000
-    assert bundle.spectrogram["rate"] == rate
+    assert bundle.spectrogram["rate"] == (8000 if record["chosen"] == "embedded" else 16_000)
+
+
+@pytest.mark.usefixtures("sound_weights", "unreported")
+def test_a_body_of_sound_is_trained_and_predicts_windows_of_any_length(pitches, tmp_path):
+    words = ["--data", str(pitches), "--near-duplicates", "ignore", "--epochs", "1", "--bs", "8"]
+    out = tmp_path / "run"
+    assert main([*words, "--backbone", "embedded/sound", "--keep", "last", "--out", str(out)]) == 0
+    bundle = load_bundle(out / "model")
+    assert bundle.spectrogram["window"] == 0.5  # as long as the files: less than a patch
+    assert bundle.spec.shape == (64, 96)
+    assert "YAMNet" in (out / "model/README.md").read_text()
+    untrained, *_ = build(bundle.spec)
+    stem, last = (f"{place}.conv.weight" for place in ("stem", "blocks.12.1"))
+    before, after = untrained[0].state_dict(), bundle.network[0].state_dict()
+    assert torch.equal(before[stem], after[stem])  # the first third is frozen
+    assert not torch.equal(before[last], after[last])
+    tone = np.sin(2 * np.pi * 3000 * np.arange(24_000) / 8000)
+    soundfile.write(tmp_path / "long.wav", 0.5 * tone, 8000)
+    windows = [*Predictor(bundle, device="cpu").predict_windows(tmp_path / "long.wav")]
+    assert len(windows) > 4
+    assert {window.prediction.best for window in windows} == {"high"}
+
+
+@pytest.mark.usefixtures("sound_weights")
+def test_calls_above_what_the_body_of_sound_hears_are_another_ones(tmp_path):
+    """It hears up to 7.5 kHz; these calls rise or fall between 9 and 14 kHz."""
+    rng, t = np.random.default_rng(0), np.arange(13_230) / 44_100
+    for label, sign in (("rising", 1), ("falling", -1)):
+        (tmp_path / label).mkdir()
+        for i in range(12):
+            middle = rng.uniform(11_000, 12_000)
+            sweep = np.sin(2 * np.pi * (middle * t + sign * 8000 * (t - 0.15) ** 2))
+            sound = 0.3 * sweep * np.hanning(len(t)) + 0.01 * rng.normal(size=len(t))
+            soundfile.write(tmp_path / label / f"{i}.wav", sound, 44_100)
+    settings = Settings().but(data=str(tmp_path), near_duplicates="ignore", resize="squash")
+    items = read_items(settings.data, settings.signal, 0)
+    selection = compare(items, settings.but(backbone=SOUND_BACKBONE), "cpu")
+    found = {one.backbone: one for one in selection.candidates}
+    assert selection.chosen == "embedded"
+    assert found["embedded"].accuracy > 0.9
+    assert found["embedded/sound"].nll > 2 * found["embedded"].nll
+
+
+def test_a_training_goes_on_without_the_body_that_cannot_be_fetched(
+    pitches, tmp_path, monkeypatch, caplog
+):
+    missing = replace(PACKAGED[SOUND], module="no_such_module")
+    monkeypatch.setitem(PACKAGED, SOUND, missing)
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
+    settings = Settings().but(data=str(pitches), near_duplicates="ignore", resize="squash")
+    items = read_items(settings.data, settings.signal, 0)
+    with caplog.at_level("INFO"):
+        selection = compare(items, settings.but(backbone=SOUND_BACKBONE), "cpu")
+    assert selection.chosen in ("embedded", "embedded/speech")
+    assert "embedded/sound is left out" in caplog.text
+    assert f"pip install --no-deps {missing.requirement}" in caplog.text
 
 
 def test_pictures_are_not_for_a_backbone_of_sound(items):
