@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
     """Evaluation mode (no dropout) for a while; then each module of the network is in the mode that it was in."""
