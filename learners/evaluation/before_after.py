@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from datasets.items.labels import UNKNOWN
-from learners.evaluation.calibration_metrics import part_of
+from learners.evaluation.calibration_metrics import part_of, units_of
 from learners.evaluation.figures import outcomes_of
 from learners.evaluation.held_out import OPEN_SET_SPLITS
+from learners.rule.arrays import Ints
+from learners.rule.thresholds import group_sums
 
-#: Two-sided p-value of the sign test below which a class counts as changed.
+#: Probability that any class counts as changed if none is.
 BY_CHANCE = 0.05
 NONE = float("nan")
 OLD, NEW, UNKNOWN_CLASSES = "held out before", "held out of the new ones", "unknown_classes"
@@ -25,7 +28,7 @@ class Changes(NamedTuple):
     ----------
     subsets : a row for each subset of items and each model.
     classes : accuracy of each class before and after, and ``change``: "new", "gone", "better" or "worse"
-        beyond chance, or "".
+        beyond chance (`beyond_chance`), or "".
     message : how many items of shared classes became right or wrong, and answered or unknown.
     changed : items with another best class: ``row`` (in the predictions), truth, before, after, both
         probabilities, and ``change``: "worsened", "improved" or "".
@@ -127,17 +130,64 @@ def _by_class(
     now: pd.Series,
     classes: tuple[Sequence[str], Sequence[str]],
 ) -> pd.DataFrame:
-    from scipy.stats import binomtest
-
     rows = []
+    gained = now.astype(int) - was.astype(int)
+    shared = [name for name in classes[0] if name in classes[1]]
+    changes = beyond_chance({name: gained.loc[truths.eq(name)] for name in shared}, after)
     for name in sorted({*classes[0], *classes[1]}):
         in_class = truths.eq(name)
-        better, worse = int((in_class & now & ~was).sum()), int((in_class & was & ~now).sum())
-        chance = binomtest(better, better + worse).pvalue if better + worse else 1.0
-        change = "" if chance >= BY_CHANCE else "better" if better > worse else "worse"
-        change = "new" if name not in classes[0] else "gone" if name not in classes[1] else change
+        change = changes.get(name, "gone" if name in classes[0] else "new")
         row: dict[str, Any] = {"class": name, "items": int(in_class.sum())}
         for when, hits in (("before", was), ("after", now)):
             row |= _with_limits(when, hits[in_class], after)
         rows.append(row | {"change": change})
     return pd.DataFrame(rows)
+
+
+def beyond_chance(gained: Mapping[str, pd.Series], answers: pd.DataFrame) -> dict[str, str]:
+    """For each class "better", "worse", or "" for what chance explains.
+
+    A class is tested by its groups (`sign_flip`), because the frames of a burst get right or wrong together. The
+    p-values are corrected by Holm's procedure (1979): each class that is named is read by itself, so the probability
+    that *any* is named by chance is `BY_CHANCE`. (The false discovery rate of Benjamini and Hochberg would allow for
+    some wrong names among many.)
+
+    Parameters
+    ----------
+    gained : for each class and item, 1 if it became right, -1 if it became wrong, else 0.
+    answers : rows of the items, which have their groups.
+    """
+    sums: dict[str, Ints] = {}
+    for name, gains in gained.items():
+        by_group = group_sums(gains.to_numpy(), units_of(answers.loc[gains.index]))
+        sums[name] = np.rint(by_group).astype(np.int64)
+    tested = sorted((sign_flip(values), name) for name, values in sums.items())
+    changes = dict.fromkeys(gained, "")
+    for number, (p, name) in enumerate(tested):
+        if p * (len(tested) - number) >= BY_CHANCE:
+            break
+        changes[name] = "better" if sums[name].sum() > 0 else "worse"
+    return changes
+
+
+def sign_flip(differences: Ints) -> float:
+    """Two-sided p-value of a paired sign-flip test, exact for any number of groups.
+
+    If two models are equally good, each difference is as likely to be the other way round. The p-value is the
+    probability of a sum as far from 0 as that of the ``differences`` [groups], over all ways to flip their signs; where
+    each is 1 or -1 it is that of the exact sign test.
+
+    Examples
+    --------
+    >>> sign_flip(np.array([1, 1, 1, 1, 1, 1, 0, 0]))  # 2 of 2**6
+    0.03125
+    """
+    sizes = np.abs(differences[differences != 0])
+    chance = np.ones(
+        1
+    )  # of a sum of n, in steps of 1 from the lowest, which is minus the sum of the sizes so far
+    for size in sizes:
+        padding = np.zeros(2 * size)
+        chance = (np.r_[chance, padding] + np.r_[padding, chance]) / 2
+    distance = np.abs(np.arange(len(chance)) - len(chance) // 2)
+    return float(min(1.0, chance[distance >= abs(int(differences.sum()))].sum()))

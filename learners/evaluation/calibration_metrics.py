@@ -49,6 +49,14 @@ class Estimate(NamedTuple):
         value, low, high = (round(100 * share, 3) for share in self)
         return f"{value:.3g} % [{low:.3g}, {high:.3g}]"
 
+    def exceeds(self, other: Estimate) -> bool:
+        """Whether it is higher than an independent estimate by more than the chance of both, at 2.5 %.
+
+        The lower limit of the difference is above 0. Its errors are combined in quadrature, those below this figure and
+        those above the other (MOVER, Zou and Donner 2008, doi 10.1002/sim.3095).
+        """
+        return self.value - other.value > np.hypot(self.value - self.low, other.high - other.value)
+
 
 @dataclass(frozen=True)
 class CalibrationFigures:
@@ -151,6 +159,25 @@ def fraction(
         return Estimate()
     low, high = clopper_pearson(hits, n)
     return Estimate(float(np.mean(outcomes)), float(low), float(high))
+
+
+def of_items(share: float, n: float) -> Estimate:
+    """A share of ``n`` independent items, not necessarily whole, with its exact limits."""
+    low, high = clopper_pearson(share * n, n)
+    return Estimate(share, float(low), float(high)) if n > 0 else Estimate(share)
+
+
+def equivalent_items(estimate: Estimate) -> float:
+    """The number of independent items whose exact limits of this fraction are as far apart; 0 without limits."""
+
+    def excess(log_n: float) -> float:
+        _, low, high = of_items(estimate.value, float(np.exp(log_n)))
+        return (high - low) - (estimate.high - estimate.low)
+
+    fewest, most = np.log(0.01), np.log(1e9)
+    if not estimate.high - estimate.low > 0 or excess(fewest) <= 0:
+        return 0.0
+    return float(np.exp(scipy.optimize.brentq(excess, fewest, most))) if excess(most) < 0 else 1e9
 
 
 def part_of(hits: pd.Series, answers: pd.DataFrame) -> Estimate:

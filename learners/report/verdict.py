@@ -13,6 +13,7 @@ from learners.cli.result import (
     part_name,
     right_of_answered,
 )
+from learners.evaluation.domain_shift import HIGHER, LOWER
 from learners.templates import percent
 
 #: Green needs a lower 95 % limit that is at most this far below the figure: fewer files could not tell.
@@ -147,22 +148,20 @@ def _judge_checks(
 
 
 def _doubt(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """The first thing that differs from the calibration files beyond chance; "" if nothing does."""
+    """The first thing that differs from the calibration files beyond chance, here and there; "" if nothing does."""
     coverage = rows.get("accepted", {})
-    before = coverage.get("guaranteed")
-    if before is not None and coverage["high"] < before:
-        share = percent(coverage["here"])
+    if coverage.get("differs") == LOWER:
+        share, before = percent(coverage["here"]), coverage["guaranteed"]
         return (
             f"it answers fewer files than expected, {share} (of the calibration files {percent(before)}). "
             "Fewer are usual on data from another source: to answer more, loosen its rule (learners.adjust) or train "
             "it further with labelled files from here (finetune --from)"
         )
-    outliers = rows.get("refused as out of distribution")
-    if outliers is not None and outliers["low"] > outliers["guaranteed"]:
+    outliers = rows.get("refused as out of distribution", {})
+    if outliers.get("differs") == HIGHER:
         share = percent(outliers["here"])
         return f"{share} of the files are out of distribution ({percent(outliers['guaranteed'])} were expected)"
-    temperature = rows.get("temperature")
-    if temperature is not None and temperature["low"] > temperature["guaranteed"]:
+    if rows.get("temperature", {}).get("differs") == HIGHER:
         return "its probabilities are too high here"
     return ""
 

@@ -18,6 +18,7 @@ from learners.scratch.layers import (
     Embedding,
     LayerNorm,
     cross_entropy,
+    evaluating,
     gelu_tanh,
     softmax,
 )
@@ -117,21 +118,19 @@ class GPT(nn.Module):
             raise ValueError(f"temperature {temperature} is below 0")
         if top_k is not None and not 1 <= top_k <= self.config.vocabulary:
             raise ValueError(f"top_k {top_k} is not from 1 to {self.config.vocabulary}")
-        was_training = self.training
-        self.eval()
-        caches: list[Cache] | None = None
-        for _ in range(n):
-            seen = ids[:, -self.config.context :]
-            if not cached:
-                logits = self(seen)
-            elif caches is None or caches[0].length == self.config.context:
-                # At the start; and once the window slides, for then every position has changed.
-                caches = self.new_caches(len(ids))
-                logits = self(seen, caches)
-            else:
-                logits = self(ids[:, -1:], caches)
-            ids = torch.cat((ids, _draw(logits[:, -1], temperature, top_k, generator)), dim=1)
-        self.train(was_training)
+        with evaluating(self):
+            caches: list[Cache] | None = None
+            for _ in range(n):
+                seen = ids[:, -self.config.context :]
+                if not cached:
+                    logits = self(seen)
+                elif caches is None or caches[0].length == self.config.context:
+                    # At the start; and once the window slides, for then every position has changed.
+                    caches = self.new_caches(len(ids))
+                    logits = self(seen, caches)
+                else:
+                    logits = self(ids[:, -1:], caches)
+                ids = torch.cat((ids, _draw(logits[:, -1], temperature, top_k, generator)), dim=1)
         return ids
 
 

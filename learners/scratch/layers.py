@@ -7,10 +7,24 @@ Shapes are written [batch, n, width] for sequences of n positions and [batch, ch
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Evaluation mode (no dropout) for a while; then each module of the network is in the mode that it was in."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
 
 # --- linear maps ----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from learners.scratch.layers import (
     LayerNorm,
     Linear,
     RMSNorm,
+    evaluating,
     gelu,
     sinusoidal_positions,
 )
@@ -250,10 +251,14 @@ class EncoderDecoder(nn.Module):
 
     @torch.inference_mode()
     def generate(self, source: Tensor, start: int, n: int) -> Tensor:
-        """The n likeliest tokens one by one, after the token ``start``: int64 [batch, m] -> int64 [batch, n]."""
-        memory = self.encode(source)
-        target = torch.full_like(source[:, :1], start)
-        for _ in range(n):
-            best = self.decode(target, memory)[:, -1:].argmax(-1)  # [batch, 1]
-            target = torch.cat((target, best), dim=1)
+        """The n likeliest tokens one by one, after the token ``start``: int64 [batch, m] -> int64 [batch, n].
+
+        Without dropout, also in training mode.
+        """
+        with evaluating(self):
+            memory = self.encode(source)
+            target = torch.full_like(source[:, :1], start)
+            for _ in range(n):
+                best = self.decode(target, memory)[:, -1:].argmax(-1)  # [batch, 1]
+                target = torch.cat((target, best), dim=1)
         return target[:, 1:]

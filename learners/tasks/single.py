@@ -12,7 +12,7 @@ import pandas as pd
 from datasets.core.errors import SecondhandError
 from learners.cameras.bursts import fit_event_threshold
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation.domain_shift import calibration_check
+from learners.evaluation.domain_shift import calibration_check, calibration_share
 from learners.evaluation.figures import all_figures, score_items
 from learners.evaluation.held_out import Measured
 from learners.evaluation.rules import operating_points
@@ -113,11 +113,8 @@ def _checked(measured: Evaluation, model: Bundle) -> Evaluation:
     known = scored.where(scored.labels >= 0)
     if not len(known.rows):
         raise SecondhandError("no file of a known class could be predicted")
-    coverage = model.metrics.get("calibration_coverage")
-    if not isinstance(coverage, float) or not 0 <= coverage <= 1:
-        coverage = None
     calibration = measured.figures["splits"]["test"]["calibration"]
-    checked = calibration_check(known, calibration, coverage)
+    checked = calibration_check(known, calibration, calibration_share(model.metrics))
     metrics = measured.metrics | {
         "calibration_check": jsonable(checked.table.to_dict("records")),
         "calibration_items": rule.calibrator.temperature.n,

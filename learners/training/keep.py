@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,8 @@ from datasets.core.checked import read_as
 from datasets.core.errors import BadFile
 from datasets.core.files import write_beside
 from learners.model.tensors import save_weights
+from learners.rule.arrays import Groups
+from learners.rule.thresholds import clustered_error
 
 #: Shares of the way from the linear probe (0) to the last weights (1), interpolated (WiSE-FT, arXiv:2109.01903). Half
 #: way is best on data from another source and at refusing unknown classes, so only clear evidence replaces it.
@@ -44,26 +45,31 @@ def shares(n_valid: int) -> list[float]:
     return [*dict.fromkeys((HALF_WAY * min(1.0, n_valid / FEW), *OTHERS))]
 
 
-def choose(candidates: Mapping[float, NDArray[np.float64]], n_valid: int) -> Choice:
+def choose(
+    candidates: Mapping[float, NDArray[np.float64]], n_valid: int, groups: Groups = None
+) -> Choice:
     """Choose among `shares`.
+
+    The t-test compares groups, not items: losses of a recording or burst go up and down together. The error of the mean
+    gain is that of a sum over groups (`clustered_error`), with m - 1 degrees of freedom for m equivalent groups.
 
     Parameters
     ----------
     candidates : validation losses by share, each float64 [items], of the same items.
+    groups : group number of each item [items]; None if items are independent.
 
     Returns
     -------
     The share of the lowest mean loss among those that a paired t-test finds better than the expected one, at `LEVEL`,
-    or `LEVEL_OF_PROBE` for 0; the expected one if there is none.
+    or `LEVEL_OF_PROBE` for 0; the expected one if there is none, as with a single group.
     """
     expected = shares(n_valid)[0]
     clear = {expected: 0.0}
     for share, losses in candidates.items():
         gains = candidates[expected] - losses
-        n = len(gains)
-        error = gains.std(ddof=1) / math.sqrt(n) if n > 1 else math.inf
+        error, freedom = clustered_error(gains, groups)
         level = LEVEL if share else LEVEL_OF_PROBE
-        if gains.mean() > stdtrit(n - 1, 1 - level) * error:
+        if freedom > 0 and gains.mean() > stdtrit(freedom, 1 - level) * error:
             clear[share] = float(gains.mean())
     best = max(clear, key=lambda share: clear[share])
     return Choice(best, "expected" if best == expected else "better")

@@ -48,7 +48,13 @@ from learners.training.callbacks import (
     undisturbed_randomness,
 )
 from learners.training.checkpoints import Position
-from learners.training.features import by_part, frozen_features, head_learner, outputs
+from learners.training.features import (
+    Outputs,
+    by_part,
+    frozen_features,
+    head_learner,
+    outputs,
+)
 from learners.training.keep import Epoch, Keep, blend, choose, shares
 from learners.training.objectives import Objective, class_objective
 from learners.training.probe import last_layer
@@ -116,6 +122,7 @@ def fine_tune(
     objective: Objective | None = None,
     *,
     groups: NDArray[np.int64] | None = None,
+    valid_groups: NDArray[np.int64] | None = None,
     warm_start: bool = False,
     records: Records | None = None,
 ) -> None:
@@ -131,6 +138,7 @@ def fine_tune(
     settings : resolved settings, see `learners.runs.resolve.resolve`.
     objective : the objective given to `make_learner`.
     groups : group number of each training item; cross-validation of the head keeps groups together.
+    valid_groups : group number of each validation item; the choice of weights compares groups (`choose`).
     warm_start : the head is already trained, so its fit starts from its weights.
     records : those of the learner's `EpochEnd`; they have the position to resume from.
     """
@@ -160,7 +168,7 @@ def fine_tune(
             learn.fit_one_cycle(settings.epochs, lrs, **CYCLE, start_epoch=first)
     if fits and records is not None:
         distributed.first_process_value(
-            partial(keep_blend, records.keep, learn, objective, settings.epochs)
+            partial(keep_blend, records.keep, learn, objective, settings.epochs, valid_groups)
         )
 
 
@@ -182,8 +190,7 @@ def fit_head(
     assert layer is not None
     with undisturbed_randomness(learn.dls):
         (train,), valid = frozen_features(learn)
-        if groups is not None:  # unless a file has disappeared, so that the numbers do not match
-            groups = groups[train.numbers] if len(train.numbers) == len(train.y) else None
+        groups = _groups_of(train, groups)
         fitted = objective.probe(
             train.x, train.y, layer.out_features,
             groups=groups,
@@ -211,6 +218,13 @@ def fit_head(
             records.add(Epoch("frozen", 1, 1, figures, items, 0.0, seconds), learn.model)
 
 
+def _groups_of(items: Outputs, groups: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+    """Group numbers in the order of the outputs; None where a file has disappeared, so that numbers do not match."""
+    if groups is None or len(items.numbers) != len(items.y):
+        return None
+    return groups[items.numbers]
+
+
 def _train_head(learn: Learner, settings: TrainSettings, rate: float, first: int) -> None:
     """Train the head by gradient steps, on cached features unless mixup mixes the inputs."""
     assert isinstance(settings.freeze_epochs, int)
@@ -228,7 +242,13 @@ def _train_head(learn: Learner, settings: TrainSettings, rate: float, first: int
         head.fit_one_cycle(settings.freeze_epochs, slice(rate), **cycle, start_epoch=first)
 
 
-def keep_blend(keep: Keep, learn: Learner, objective: Objective, epochs: int) -> None:
+def keep_blend(
+    keep: Keep,
+    learn: Learner,
+    objective: Objective,
+    epochs: int,
+    groups: NDArray[np.int64] | None = None,
+) -> None:
     """Validate weights on the way from the linear probe to the last epoch, and keep those of `choose`."""
     ends, count = keep.ends(), len(learn.dls.valid_ds)
     if ends is None:  # also with --keep last
@@ -247,7 +267,7 @@ def keep_blend(keep: Keep, learn: Learner, objective: Objective, epochs: int) ->
             "Blend, %.0f %% of the way from the head-only model: valid_loss %.4f",
             100 * share, figures[share]["valid_loss"],
         )  # fmt: skip
-    share, why = choose(losses, count)
+    share, why = choose(losses, count, _groups_of(validated, groups))
     learn.model.load_state_dict(blend(*ends, share))
     phase, number = ("unfrozen", epochs) if share else ("frozen", 1)
     epoch = Epoch(phase, number, epochs, figures[share], count)

@@ -136,6 +136,7 @@ def train_members(
         places=known / known_in_an_epoch,
     )
     groups = split_units(trained_on).to_numpy()
+    valid_groups = split_units(items.rows.loc[items.rows["split"].eq("valid")]).to_numpy()
     members: list[nn.Sequential] = []
     kept: list[Kept] = []
     interrupted = False
@@ -192,7 +193,8 @@ def train_members(
         with closing(shown), learn.no_bar(), learn.no_logging(), explain_errors():
             try:
                 fine_tune(
-                    learn, train, objective, groups=groups, warm_start=origin is not None, records=records
+                    learn, train, objective, groups=groups, valid_groups=valid_groups,
+                    warm_start=origin is not None, records=records,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 if distributed.count() > 1:  # the launcher kills processes after a few seconds

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest, permutation_test
 
-from learners.evaluation.before_after import compare, maybe_of_new_class
+from learners.evaluation.before_after import (
+    beyond_chance,
+    compare,
+    maybe_of_new_class,
+    sign_flip,
+)
 from learners.evaluation.calibration_metrics import clopper_pearson
 
 
@@ -56,6 +63,47 @@ def test_what_was_gained_and_forgotten() -> None:
     }
     wrong = compare(answers(["b"] * 13), answers(["c"] * 13), [True] * 13, (["a", "b", "c"],) * 2)
     assert wrong.changed["change"].tolist() == [""] * 8 + ["worsened"] * 2 + ["improved"] * 2
+
+
+def test_sign_flips_agree_with_scipy() -> None:
+    assert sign_flip(np.array([1] * 9 + [-1] * 2 + [0] * 5)) == pytest.approx(
+        binomtest(9, 11).pvalue
+    )
+    groups = np.array([3, 4, 1, -2, 5, 2, 0, 1, 1])
+    by_scipy = permutation_test(
+        (groups, 0 * groups), lambda a, b: np.sum(a - b), permutation_type="samples"
+    )
+    assert sign_flip(groups) == pytest.approx(by_scipy.pvalue)
+    assert sign_flip(np.array([40])) == 1  # a single group shows nothing
+    assert sign_flip(np.zeros(0, int)) == sign_flip(np.zeros(3, int)) == 1
+
+
+@pytest.mark.parametrize(("classes", "bursts", "frames"), [(20, 40, 1), (5, 10, 8), (10, 4, 20)])
+def test_no_class_is_called_better_or_worse_by_chance(classes, bursts, frames) -> None:
+    """5 % of comparisons of equally good models; 39, 93 and 100 % where each frame and each class was tested alone."""
+    items = pd.DataFrame({"unit": np.repeat(np.arange(bursts), frames)})
+    names = [f"class {number}" for number in range(classes)]
+
+    def called(before: np.ndarray, after: np.ndarray) -> dict[str, str]:
+        """What is said of classes whose bursts were right or not, bool [classes, bursts]."""
+        gains = (after.astype(int) - before)[:, items["unit"]]
+        return beyond_chance(dict(zip(names, map(pd.Series, gains), strict=True)), items)
+
+    rng, draws, some = np.random.default_rng(0), 50, 0
+    for _ in range(draws):
+        right = rng.random((2, classes, bursts)) < 0.85
+        some += any(called(*right).values())
+    assert some <= 0.08 * draws
+    right[0, 0], right[1, 0] = True, False  # every burst of the first class
+    assert called(*right)["class 0"] == ("worse" if bursts > 4 else "")
+
+
+def test_frames_of_a_burst_count_as_one() -> None:
+    before, after = answers(["a"] * 8 + ["b"] * 5), answers(["b"] * 13)
+    one_burst = [frame.assign(unit=[0] * 8 + [*range(1, 6)]) for frame in (before, after)]
+    for models, change in (((before, after), "worse"), (one_burst, "")):
+        found = compare(*models, [True] * 13, (["a", "b"], ["a", "b"])).classes
+        assert found.set_index("class")["change"].to_dict() == {"a": change, "b": ""}
 
 
 def test_unknown_classes_that_look_like_a_class_learnt_since_are_in_doubt_accepted_or_not() -> None:

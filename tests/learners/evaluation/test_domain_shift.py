@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,13 @@ import pytest
 from scipy.stats import binomtest
 
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation.calibration_metrics import calibration_figures
+from learners.evaluation.calibration_metrics import (
+    Estimate,
+    calibration_figures,
+    equivalent_items,
+    fraction,
+    of_items,
+)
 from learners.evaluation.domain_shift import (
     ENOUGH,
     CalibrationCheck,
@@ -25,8 +32,10 @@ from learners.evaluation.figures import ScoredItems, measure
 from learners.files.jsonable import jsonable
 from learners.rule.arrays import Outputs, softmax
 from learners.rule.base import AnyRule
+from learners.rule.distance import Distance
 from learners.rule.fitting import fit_rule
 from learners.rule.reasons import Reason, Why
+from learners.rule.scores.knn import KNN
 
 
 def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Outputs:
@@ -117,6 +126,73 @@ def test_with_few_files_the_counts_are_those_of_their_parts():
     assert "calibration item" not in temperature
     enough = fit_rule(world(20, seed=0), world(300, seed=1), ConfidenceSettings())
     assert "5 % of known files expected" in "\n".join(check(enough, world(25, seed=2)).lines)
+
+
+def test_the_calibration_files_have_chance_too():
+    """What 40 files measured or set differs from a thousand others of the same source, but not beyond chance."""
+    model, items = fitted(), world(1000, seed=8)
+    refused = replace(model, distance=Distance(0.05, KNN(), np.zeros(40)))
+    # 9 %, where the limits of 1000 files are 7.3 to 10.9 %.
+    p = np.where(np.arange(1000) < 90, 0.01, 0.5)
+    decided = replace(model.decide(items.logits, items.features), distance_p=p)
+    scored = ScoredItems(np.arange(1000), items.labels, items.logits, None, decided, refused)
+    figures = {
+        when: jsonable(calibration_figures(scored.after, items.labels, draws=10))
+        for when in ("before", "after")
+    }
+    here = float(scored.answered.mean())
+    for n, differs in ((40, ("", "")), (4000, ("lower", "higher"))):
+        table = calibration_check(scored, figures, of_items(here + 0.1, n)).table
+        found = table.set_index("what")["differs"]
+        assert (found["accepted"], found["refused as out of distribution"]) == differs
+
+
+def test_a_temperature_of_few_files_is_compared_with_its_limits():
+    items = world(500, seed=9)
+    for n, high, differs in ((120, 1.3, ""), (120, 0.78, "higher"), (20, 1.3, "higher")):
+        model = fitted()
+        own = replace(model.calibrator.temperature, value=0.75, low=0.6, high=high, n=n)
+        model = replace(model, calibrator=replace(model.calibrator, temperature=own))
+        found = check(model, items).table.set_index("what")["differs"]
+        assert found["temperature"] == differs, (
+            "20 files fit no temperature: what they set is exact"
+        )
+
+
+@pytest.mark.parametrize(("groups", "size"), [(150, 1), (30, 10), (8, 20)])
+def test_files_of_the_same_source_are_seldom_called_different(groups, size):
+    """Each side of 2.5 %, though the limits of the new files alone said so in 19 to 36 %."""
+    rng, draws, found, alone = np.random.default_rng(0), 300, 0, 0
+
+    def answered(count: int) -> Estimate:
+        """A share of items whose groups have shares of their own around 0.7."""
+        group = np.repeat(np.arange(count), size)
+        return fraction(rng.random(len(group)) < rng.beta(3.5, 1.5, count)[group], group)
+
+    for _ in range(draws):
+        before, here = answered(groups), answered(6 * groups)
+        found += here.exceeds(before) + before.exceeds(here)
+        alone += not here.low <= before.value <= here.high
+    assert found <= 0.075 * draws
+    assert alone >= 0.19 * draws
+
+
+def test_the_estimate_is_seldom_withheld_for_files_of_the_same_source():
+    """154 calibration files set a limit for 5 % of the new ones, which is 2 to 9 % of 3000 by chance."""
+    rng, withheld, draws = np.random.default_rng(0), 0, 100
+    metrics = metrics_of(answers(154, hard=0.2))
+    for _ in range(draws):
+        cut = np.sort(rng.random(154))[6]
+        new = answers(3000, hard=0.2, out_of_distribution=int((rng.random(3000) < cut).sum()))
+        withheld += np.isnan(expected_accuracy(metrics, new, 0.05, mild=1).value)
+    assert withheld <= 0.05 * draws
+
+
+@pytest.mark.parametrize("n", [3.7, 40.0, 154.0])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_limits_say_how_many_independent_items_they_are_of(share, n):
+    assert equivalent_items(of_items(share, n)) == pytest.approx(n)
+    assert equivalent_items(Estimate()) == 0
 
 
 @pytest.mark.parametrize("right", [True, False])

@@ -257,9 +257,9 @@ def check_rows(accuracy: float, expected: float, n: int = 100) -> list[dict]:
     share = {"here": 0.5, "low": 0.45, "high": 0.55, "items": 200}
     return [
         {"what": "accuracy of accepted", "guaranteed": expected, "here": accuracy, **limits, "items": n},
-        {"what": "accepted", "guaranteed": 0.5, **share},
+        {"what": "accepted", "guaranteed": 0.5, **share, "differs": ""},
         {"what": "refused as out of distribution", "guaranteed": 0.05, "here": 0.05, "low": 0.02,
-         "high": 0.1, "items": 200},
+         "high": 0.1, "items": 200, "differs": ""},
     ]  # fmt: skip
 
 
@@ -272,10 +272,13 @@ def check_rows(accuracy: float, expected: float, n: int = 100) -> list[dict]:
         (check_rows(0.93, 0.95, n=0), [], "red"),
         ([*check_rows(0.93, 0.95)[:2],
           {"what": "refused as out of distribution", "guaranteed": 0.05, "here": 0.3, "low": 0.2,
-           "high": 0.4, "items": 200}], [], "amber"),
+           "high": 0.4, "items": 200, "differs": "higher"}], [], "amber"),
+        ([*check_rows(0.93, 0.95)[::2],
+          {**check_rows(0.93, 0.95)[1], "guaranteed": 0.6, "differs": "lower"}], [], "amber"),
         ([{**check_rows(0.99, 0.95)[0], "low": 0.025}, *check_rows(0.99, 0.95)[1:]], [], "amber"),
     ],
-    ids=["as expected", "with a notice", "fewer right", "no answers", "many outliers", "one group"],
+    ids=["as expected", "with a notice", "fewer right", "no answers", "many outliers", "fewer answers",
+         "one group"],
 )  # fmt: skip
 def test_the_colour_of_an_evaluation_follows_its_checks(rows, problems, colour):
     result = verdict({"evaluated_split": "test"}, rows, problems)

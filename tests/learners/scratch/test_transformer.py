@@ -115,6 +115,18 @@ def test_generated_tokens_are_the_likeliest_and_a_target_does_not_look_ahead():
     assert not torch.allclose(ours(source.flip(1), target), ours(source, target), atol=1e-2)
 
 
+def test_a_network_in_training_generates_without_dropout_and_stays_as_it_is():
+    ours = EncoderDecoder(50, width=WIDTH, depth=2, heads=HEADS, hidden=HIDDEN, dropout=0.5)
+    ours.encoder[0].eval()  # a frozen layer
+    modes, source = [m.training for m in ours.modules()], torch.randint(50, (4, 8))
+    drawn = ours.generate(source, 1, 12)
+    assert [m.training for m in ours.modules()] == modes
+    with pytest.raises(IndexError):
+        ours.generate(source + 50, 1, 1)
+    assert [m.training for m in ours.modules()] == modes
+    assert torch.equal(ours.eval().generate(source, 1, 12), drawn)
+
+
 def test_transformer_plus_plus_step_by_step_in_torchs_functions():
     network = randomised(TransformerPlusPlus(WIDTH, HEADS, HIDDEN, depth=2))
     biased = {name for name, _ in network.named_parameters() if "bias" in name}
