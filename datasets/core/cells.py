@@ -562,10 +562,10 @@ def file_named(base: Path, cell: str) -> str:
         return str(base / plain.replace("\\", "/"))
     if plain.lower().startswith("file://"):
         cell = plain = url2pathname(urlsplit(plain).path)
-    for name in (cell, plain, plain.replace("\\", "/")):
+    for name in dict.fromkeys((cell, plain, plain.replace("\\", "/"))):
         home = os.path.expanduser(name) if name.startswith("~/") else name
-        for path in (base / name, Path(home)):
-            if os.path.exists(found := in_any_form(str(path))):
+        for path in dict.fromkeys((os.path.join(base, name), home)):
+            if os.path.exists(found := in_any_form(path)):
                 return absolute_path(found)
     return absolute_path(base / plain)
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import pandas as pd
 
-from datasets.core.cells import MISSING, file_named, read_csv, read_text
+from datasets.core.cells import MISSING, read_csv, read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import PACKAGE
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.beside import Below
 from datasets.sources.regions import one_label_each
 
 _MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")
@@ -89,9 +88,11 @@ def read_package(path: Path, options: ReadOptions) -> Rows:
         raise SecondhandError(
             f"--data {folder}: no labelled file in the package{first_left_out(rejected)}"
         )
-    paths = {cell: _file(folder, cell) for cell in rows["filePath"].unique()}
+    found = Below(folder).locate(rows["filePath"].unique())
+    rejected += [Rejected(cell, one.reason) for cell, one in found.items() if one.unclear]
+    rows = rows.loc[~rows["filePath"].isin([cell for cell, one in found.items() if one.unclear])]
     rows = rows.assign(
-        path=rows["filePath"].map(paths),
+        path=rows["filePath"].map({cell: one.path for cell, one in found.items()}),
         group=rows["deploymentID"],
         deployment=rows["deploymentID"],
         time=rows["timestamp"],
@@ -176,12 +177,6 @@ def _table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
         cells = cells.mask(cells.isin([*MISSING, *map(str, stated)]), "")
         tables.append(cells.assign(row=[f"{folder / file}, row {n + 2}" for n in cells.index]))
     return pd.concat(tables, ignore_index=True).fillna("")
-
-
-def _file(folder: Path, cell: str) -> str:
-    """Absolute path of a file, from a path relative to the package or a ``file://`` address."""
-    address = cell.startswith("file://")
-    return url2pathname(urlsplit(cell).path) if address else file_named(folder, cell)
 
 
 def _observations_by_medium(

@@ -8,14 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from datasets.core.address import exists
-from datasets.core.cells import file_named
 from datasets.core.errors import BadFile, Rejected, first_left_out, quoted
 from datasets.core.json_files import has_keys, is_list, read_json
 from datasets.core.part import Box
 from datasets.core.scanning import NOT_UTF8, in_unicode
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.sources.naming import Below
+from datasets.sources.beside import Below
 from datasets.sources.regions import box_of_pixels, one_label_each, usable_label
 
 #: Fields of an image that COCO Camera Traps adds, by the column that each becomes. Pictures of one place stay together.
@@ -42,7 +40,7 @@ def read_annotations(file: Path, options: ReadOptions) -> Rows:
         raise BadFile(file, f"not COCO JSON: it needs the lists {', '.join(_LISTS)}")
     images, rejected = _images(file, content["images"])
     listed = (one for one in content["categories"] if isinstance(one, dict) and "id" in one)
-    categories = {str(one["id"]): one for one in listed}
+    categories = {_id(one["id"]): one for one in listed}
     rows: list[dict[str, Any]] = []
     for number, one in enumerate(content["annotations"], 1):
         try:
@@ -68,41 +66,28 @@ def _images(file: Path, listed: list[Any]) -> tuple[dict[str, dict[str, Any]], l
             rejected.append(Rejected(f"{file}, image {number}", "no id or file_name"))
         elif in_unicode(image["file_name"]) != image["file_name"]:
             rejected.append(Rejected(in_unicode(image["file_name"]), NOT_UTF8))
-        elif str(image["id"]) in images:
+        elif _id(image["id"]) in images:
             rejected.append(Rejected(image["file_name"], f"the id {image['id']} a second time"))
         else:
-            path = file_named(file.parent, image["file_name"])
-            images[str(image["id"])] = image | {"path": path}
-    if images and not any(exists(image["path"]) for image in images.values()):
-        images, several = _elsewhere(file, images)
-        rejected += several
-    return images, rejected
-
-
-def _elsewhere(
-    file: Path, images: dict[str, dict[str, Any]]
-) -> tuple[dict[str, dict[str, Any]], list[Rejected]]:
-    """Images whose names are not relative to the folder of the JSON: ``train2017/1.jpg`` beside ``annotations``;
-    and those whose file may be one of several."""
-    below = Below(file.parent, "picture")
-    names = [image["file_name"] for image in images.values()]
-    found = {name: below.find(name) for name in names} | below.moved(names)
-    if not any(found.values()):
+            images[_id(image["id"])] = image
+    found = Below(file.parent, "picture").locate(image["file_name"] for image in images.values())
+    if images and not any(one.files for one in found.values()):
         raise BadFile(
             file,
-            f"none of its {len(images)} pictures exists, the first is {next(iter(images.values()))['path']}. Its names "
+            f"none of its {len(images)} pictures exists, the first is {next(iter(found.values())).path}. Its names "
             "are relative to its folder: move it beside the pictures",
         )
-    kept = {n: image for n, image in images.items() if len(found[image["file_name"]]) < 2}
-    rejected = [
-        Rejected(name, f"several files are called so: {', '.join(files)}")
-        for name, files in sorted(found.items())
-        if len(files) > 1
-    ]
+    rejected += [Rejected(name, one.reason) for name, one in found.items() if one.unclear]
     return {
-        number: image | {"path": [*found[image["file_name"]], image["path"]][0]}
-        for number, image in kept.items()
+        number: image | {"path": one.path}
+        for number, image in images.items()
+        if not (one := found[image["file_name"]]).unclear
     }, rejected
+
+
+def _id(value: Any) -> str:
+    """The text of an id; programs that read tables write whole numbers as ``1.0``."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _row(
@@ -113,7 +98,7 @@ def _row(
 ) -> dict[str, Any]:
     """Path, label, box and more of an annotation. Raises ValueError with the reason if it cannot be used."""
     label = options.label or _label(one, categories, options.label_column or "name")
-    if (image := images.get(str(one.get("image_id")))) is None:
+    if (image := images.get(_id(one.get("image_id")))) is None:
         raise ValueError(f"no image with the id {quoted(one.get('image_id'))}")
     box, pixels = dict.fromkeys(Box._fields, float("nan")), one.get("bbox")
     if pixels is not None and pixels != []:
@@ -128,7 +113,7 @@ def _row(
 
 def _label(one: dict[str, Any], categories: dict[str, dict[str, Any]], key: str) -> str:
     """Label of an annotation. Raises ValueError with the reason if it has none."""
-    if (category := categories.get(str(one.get("category_id")))) is None:
+    if (category := categories.get(_id(one.get("category_id")))) is None:
         raise ValueError(f"no category with the id {quoted(one.get('category_id'))}")
     if not (label := _text(category.get(key))):
         raise ValueError(f"its category has no {key!r}. It has {', '.join(map(str, category))}")

@@ -72,7 +72,8 @@ def _read_file(path: Path, options: ReadOptions, lookup: Lookup, *, resolve: boo
     cells = content.cells
     if "gps" not in cells and "at" in cells:  # as `learners.search --embeddings` writes it
         cells = cells.rename(columns={"at": "gps"})
-    rows, rejected, *_ = read_rows(path, ReadOptions(label=UNKNOWN), cells=cells, resolve=resolve)
+    every = ReadOptions(label=UNKNOWN)
+    rows, rejected, *_ = read_rows(path, every, cells=cells, resolve=resolve, are_files=False)
     rows, short = with_parts(rows, unopened_kind().name, str(path))
     assert isinstance(lookup, Vectors)
     rows, unusable = lookup.add(path, content, rows)
@@ -87,7 +88,7 @@ def _read_file(path: Path, options: ReadOptions, lookup: Lookup, *, resolve: boo
                 f"the columns path,label as well: --data {path} labels.csv"
             )
         return Rows(rows.iloc[:0], rejected)
-    labelled, unlabelled, *_ = read_rows(path, options, cells=cells)
+    labelled, unlabelled, *_ = read_rows(path, options, cells=cells, are_files=False)
     listed = {item.path for item in (rejected if options.alone else unlabelled)}
     rejected += [item for item in unlabelled if item.path not in listed]
     return Rows(labelled.loc[labelled.index.intersection(rows.index)], rejected)

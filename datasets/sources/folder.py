@@ -20,7 +20,8 @@ from datasets.core.scanning import LINK_LOOP, SYSTEM, files_below, is_link_loop,
 from datasets.items.columns import SPLIT_NAMES, TEXT_COLUMNS
 from datasets.kinds.base import find_kind, kind_of
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_source
-from datasets.sources.naming import Below, column_named, label_column, path_column
+from datasets.sources.beside import Below
+from datasets.sources.naming import column_named, label_column, path_column
 from datasets.sources.table import read_rows
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,8 @@ from datasets.images.boxes import box_in_picture
 from datasets.items.labels import join_labels
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.sources.naming import LABELS, Below, plain
+from datasets.sources.beside import Below
+from datasets.sources.naming import LABELS, plain
 from datasets.sources.regions import one_label_each, usable_label
 
 #: Keys of a value that hold labels; those of a taxonomy are paths, of which the last name counts.
@@ -35,8 +36,6 @@ _LABELS = re.compile(r"choices|taxonomy|\w*labels")
 #: Columns of every table, which are of the annotation; those that show one.
 _OF_ALL = ("annotation_id", "annotator", "created_at", "updated_at", "lead_time", "id")
 _OF_TABLE = ("annotation_id", "lead_time")
-#: What Label Studio puts before the name of an uploaded file.
-_UPLOADED = re.compile(r"\A([0-9a-f]{8})-(?=.)")
 
 
 class _Label(NamedTuple):
@@ -226,29 +225,22 @@ def _names_in(address: str) -> list[str]:
 
 def _paths(file: Path, addresses: Collection[str]) -> tuple[dict[str, str], list[Rejected]]:
     """Path of the file of each address: its own, or one in the folder of the export or below; and addresses without one."""
-    below, names, paths, rejected = Below(file.parent), dict[str, str](), dict[str, str](), []
+    names, paths, rejected = dict[str, str](), dict[str, str](), list[Rejected]()
     for address in addresses:
-        name = "/".join(_names_in(address))
         if in_unicode(address) != address:
             rejected.append(Rejected(in_unicode(address), NOT_UTF8))
         elif not is_address(address) and os.path.isfile(file_named(file.parent, address)):
             names[address] = address
-        elif any(below.nearest([name]).values()):
-            names[address] = name
         else:
-            folders, slash, last = name.rpartition("/")
-            # As a folder it keeps apart what was uploaded under one name.
-            names[address] = folders + slash + _UPLOADED.sub(r"\1/", last)
-    found = below.nearest(names.values())
+            names[address] = "/".join(_names_in(address))
+    found = Below(file.parent).locate(names.values())
     for address, name in names.items():
-        if len(found[name]) == 1:
-            paths[address] = found[name][0]
-        elif is_address(address) and not found[name]:
+        if not found[name].reason:
+            paths[address] = found[name].path
+        elif is_address(address) and not found[name].files:
             paths[address] = file_named(file.parent, address)
         else:
-            several = f"several files: {', '.join(found[name])}"
-            why = several if found[name] else f"no file of its own in {file.parent} or below"
-            rejected.append(Rejected(address, why))
+            rejected.append(Rejected(address, found[name].reason))
     return paths, rejected
 
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple, TypeGuard
 
-from datasets.core.address import exists
+from datasets.core.address import as_path
 from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, quoted
 from datasets.core.json_files import has_keys, read_json
 from datasets.core.part import Box
 from datasets.core.recorded import SEQUENCES
-from datasets.core.scanning import NOT_UTF8, PACKAGE, in_any_form, in_unicode
+from datasets.core.scanning import NOT_UTF8, PACKAGE, in_unicode
 from datasets.images.boxes import box_in_picture
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.beside import Below
 
 log = logging.getLogger(__name__)
 
@@ -136,16 +136,19 @@ def read_detections(file: Path, min_confidence: float | None = None) -> Detectio
     categories, classes = _categories(content), content.get("classification_categories") or {}
     frames: dict[str, Frame] = {}
     rejected: list[Rejected] = []
+    found = Below(file.parent, "picture").locate(image["file"] for image in content["images"])
     for number, image in enumerate(content["images"]):
-        name = image["file"].replace("\\", "/")
-        path = in_any_form(str(file.parent / name))
+        name, place = image["file"], found[image["file"]]
+        path = place.path
         if not ((kind := find_kind(name)) and kind.photo):
             rejected.append(Rejected(path, "not a picture by its ending"))
+        elif place.unclear:
+            rejected.append(Rejected(name, place.reason))
         elif path in frames:
             rejected.append(Rejected(path, "listed twice"))
         else:
             frames[path] = _frame(path, number, image, categories, classes, rejected)
-    if frames and not any(map(exists, frames)):
+    if frames and not any(one.files for one in found.values()):
         raise BadFile(
             file,
             f"none of its {len(frames)} pictures exists, the first is {next(iter(frames))}. Its paths are relative to "
@@ -172,9 +175,7 @@ def read_items(file: Path, options: ReadOptions) -> Rows:
     rows, rejected = [], [*results.rejected]
     named = any(one.species for frame in results.frames.values() for one in frame.detections)
     for path, frame in results.frames.items():
-        listed = results.content["images"][frame.number]["file"].replace("\\", "/")
-        folders = Path(listed).parts[:-1]
-        folder = "" if os.path.isabs("/".join(folders)) or not folders else folders[0]
+        folder = _first_folder(file.parent, results.content["images"][frame.number]["file"], path)
         boxes = results.boxes(path)
         if in_unicode(path) != path:
             rejected.append(Rejected(path, NOT_UTF8))
@@ -207,6 +208,16 @@ def read_items(file: Path, options: ReadOptions) -> Rows:
     if named and not label:
         log.info("%s: labels are its classifications, which a machine may have made", file)
     return Rows(pd.DataFrame(rows), rejected)
+
+
+def _first_folder(home: Path, written: str, path: str) -> str:
+    """The first folder of the path of a picture, as the JSON writes it; of another machine's absolute path that in which
+    it was found below the JSON. "" if there is none."""
+    parts = PureWindowsPath(written).parts[:-1]
+    if PureWindowsPath(written).anchor:
+        inside = as_path(path).is_relative_to(home)
+        parts = as_path(path).relative_to(home).parts[:-1] if inside else ()
+    return parts[0] if parts else ""
 
 
 def _content(file: Path) -> dict[str, Any]:

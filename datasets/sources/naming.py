@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
-from itertools import takewhile
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 
 import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
-from datasets.core.address import as_path, is_address
-from datasets.core.cells import MISSING, file_named, with_points
+from datasets.core.cells import MISSING, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import PART_COLUMNS
-from datasets.core.scanning import files_below
 from datasets.items.columns import SPLIT_NAMES, TEXT_COLUMNS
-from datasets.kinds.base import find_kind, kind_of
+from datasets.kinds.base import find_kind
 from datasets.sources.base import ReadOptions
-from datasets.sources.beside import FilesByName
+from datasets.sources.beside import Below, Found
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +47,6 @@ _TIME_WORDS = {
 ONE_HOT = {"1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0, "true": 1.0, "false": 0.0}
 _NUMBER = re.compile(r"[+-]?\d*[.,]?\d+")
 _LOOKED_AT = 100
-#: Folders of tables beside those of the files, as data sets of sound have them (``meta``, ``FSD50K.ground_truth``).
-_OF_TABLES = re.compile(
-    r"meta(data)?|annotations?|labels?|tables?|csvs?|evaluationsetup|.*groundtruth"
-)
 
 
 def plain(name: object) -> str:
@@ -224,127 +215,13 @@ def span_columns(path: Path, cells: pd.DataFrame) -> dict[str, str | None]:
     return {}
 
 
-def is_there(path: str) -> bool:
-    """Whether there is a file; an address with the ending of one is taken at its word, as asking takes a request."""
-    return find_kind(path) is not None if is_address(path) else os.path.isfile(path)
-
-
-class Below:
-    """The files in a folder and below by name, which are looked for when a cell is no path of a file.
-
-    Parameters
-    ----------
-    kind : of the files, or "auto" for all; notes beside other files do not count.
-    """
-
-    def __init__(self, folder: Path, kind: str = "auto") -> None:
-        self.folder, self.kind = folder, kind
-        self._found: dict[str, list[str]] = {}
-
-    @cached_property
-    def _files(self) -> FilesByName:
-        files, others = self._in(self.folder)
-        if not others and _OF_TABLES.fullmatch(plain(self.folder.name)):
-            files, others = self._in(self.folder.parent)
-        return FilesByName(others or files)
-
-    def _in(self, folder: Path) -> tuple[list[str], list[str]]:
-        """The files of the kind in a folder and below, and those that are no text."""
-        kinds = {file: kind_of(file) for file in files_below(folder)[0]}
-        files = [file for file, kind in kinds.items() if kind and self.kind in ("auto", kind)]
-        return files, [file for file in files if not file.lower().endswith(".txt")]
-
-    def find(self, cell: str) -> list[str]:
-        """The file that a cell names, relative to the folder; else those below whose path ends so, in which the ending
-        may be left out. Empty if there is none."""
-        if cell not in self._found:
-            self._found[cell] = self._find(cell)
-        return self._found[cell]
-
-    def _find(self, cell: str) -> list[str]:
-        path = file_named(self.folder, cell)
-        if is_there(path):
-            return [path]
-        name = PureWindowsPath(cell.strip())  # splits at \ and at /
-        if not name.name or name.anchor or name.parts[0] == "~" or "://" in cell:
-            return []
-        return [
-            file
-            for file in self._named(as_path(path).parent, name)
-            if _agree(file, name) == len(name.parts)
-        ]
-
-    def nearest(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """The files of each name whose folders may be those of another machine: those of this name of which most
-        folders agree.
-
-        A file is that of the one name that is most like its path, so that two names are never one file.
-        """
-        found = {name: self._nearest(name) for name in {*names}}
-        claims: dict[str, list[int]] = {}
-        for agreeing, files in found.values():
-            for file in files:
-                claims.setdefault(file, []).append(agreeing)
-        best = {file: max(of) if of.count(max(of)) == 1 else -1 for file, of in claims.items()}
-        return {
-            n: [one for one in files if best[one] == agreeing]
-            for n, (agreeing, files) in found.items()
-        }
-
-    def _nearest(self, cell: str) -> tuple[int, list[str]]:
-        """How many parts of the path agree, and the files of which most do."""
-        path, name = file_named(self.folder, cell), PureWindowsPath(cell.strip())
-        if is_there(path):
-            return len(Path(path).parts), [path]
-        files = {file: _agree(file, name) for file in self._named(None, name)}
-        most = max(files.values(), default=0)
-        return most, [file for file, agreeing in files.items() if agreeing == most]
-
-    def moved(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """The files of those of the names that are absolute paths of another machine, as `nearest`.
-
-        At least a folder agrees, or the file is beside the table: a name alone may be that of another file.
-        """
-        far = [name for name in names if PureWindowsPath(name.strip()).anchor]
-        far = [name for name in far if not is_there(file_named(self.folder, name))]
-        return {
-            name: [
-                file
-                for file in files
-                if _agree(file, PureWindowsPath(name.strip())) > 1
-                or Path(file).parent == self.folder
-            ]
-            for name, files in self.nearest(far).items()
-        }
-
-    def named_after(self, table: Path) -> list[str]:
-        """The files that a table is named after."""
-        return self._files.named_after(table)
-
-    def _named(self, folder: Path | None, name: PureWindowsPath) -> list[str]:
-        """Files with this name, those in the folder before others; the ending may be left out."""
-        files = self._files.named(folder, name.name)
-        return [file for file in files if kind_of(name.name) in (None, kind_of(file))]
-
-
 def placed(
-    path: Path, names: pd.Series, found: Mapping[str, Sequence[str]]
+    path: Path, names: pd.Series, found: Mapping[str, Found]
 ) -> tuple[pd.Series, list[Rejected]]:
-    """The file of each row of a table, by the files of each name, or the name if it has none; rows whose file may be one
-    of several are rejected."""
-    several = names.map(found).str.len().gt(1)
+    """The file of each row of a table, or where it would be; rows whose file may be one of several are rejected."""
+    unclear = names.map({name: one.unclear for name, one in found.items()}).astype(bool)
     rejected = [
-        Rejected(
-            name,
-            f"several files are called so: {', '.join(found[name])} (row {row + 2} of {path.name})",
-        )
-        for row, name in zip(names.index[several], names[several], strict=True)
+        Rejected(name, f"{found[name].reason} (row {row + 2} of {path.name})")
+        for row, name in zip(names.index[unclear], names[unclear], strict=True)
     ]
-    files = {name: files[0] if files else name for name, files in found.items()}
-    return names[~several].map(files), rejected
-
-
-def _agree(file: str, name: PureWindowsPath) -> int:
-    """How many of the last parts of a path and a name are equal, of which the last one is."""
-    pairs = zip(reversed(Path(file).parts[:-1]), reversed(name.parts[:-1]), strict=False)
-    return 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return names[~unclear].map({name: one.path for name, one in found.items()}), rejected

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 
 import pandas as pd
 
@@ -17,7 +17,8 @@ from datasets.core.errors import Rejected, SecondhandError, counted, quoted
 from datasets.core.scanning import files_below, shown_by
 from datasets.items.columns import CONFIDENCE
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
-from datasets.sources.naming import Below, label_column, placed, plain
+from datasets.sources.beside import Below, Found
+from datasets.sources.naming import label_column, placed, plain
 from datasets.sources.regions import one_label_each
 from datasets.sources.table import read_rows, with_names
 
@@ -39,6 +40,7 @@ class Program:
     columns : other columns by those of an item table.
     span : columns of start and end.
     lasts : column of the duration, if there is no end.
+    offset : column of the start in the file, where that of the span counts from the first of several files.
     none : labels that are none, plain.
     absent : a column, and the cells in it by which a person said that the label is wrong.
     """
@@ -51,6 +53,7 @@ class Program:
     columns: Mapping[str, str] = field(default_factory=dict)
     span: tuple[str, ...] = ()
     lasts: str = ""
+    offset: str = ""
     none: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
 
@@ -131,6 +134,16 @@ PROGRAMS = (
         span=("start", "end"),
     ),
     Program(
+        name="Raven",  # its table of selections, which a spreadsheet has saved
+        needs=frozenset({"selection", "begintimes", "endtimes"}),
+        path=("beginpath",),
+        also=("beginfile",),
+        labels=("annotation", "species", "label", "commonname"),
+        columns={"low_hz": "lowfreqhz", "high_hz": "highfreqhz"},
+        span=("begintimes", "endtimes"),
+        offset="fileoffsets",
+    ),
+    Program(
         name="UrbanSound8K",  # its start and end are those in the recording that it was cut from
         needs=frozenset({"slicefilename", "fsid", "start", "end", "class"}),
         path=("slicefilename",),
@@ -195,22 +208,27 @@ def read_program(path: Path, options: ReadOptions, below: Below) -> Rows:
     names = pd.Series(
         ["/".join(filter(None, row)) for row in rows_of_parts], cells.index, dtype=str
     )
-    # Names with a place on another machine, and those of recorders, which have dates, are found by their last parts.
-    far = [name for name in names.unique() if program.span or PureWindowsPath(name).anchor]
-    found = {name: below.find(name) for name in names.unique()} | below.nearest(far)
-    found[""] = below.named_after(path)
+    found = below.locate(names.unique(), path.parent)
+    after = below.named_after(path)
+    found[""] = Found(
+        *([*after, ""][0], tuple(after), "" if len(after) == 1 else "not named after one file")
+    )
     for column in program.also:
         others = by_name.get(column, pd.Series("", names.index)).str.rpartition("/")[2]
         alone = others.ne("") & names.groupby(others).transform("nunique").eq(1)
-        pairs = zip(names[alone], others[alone], strict=True)
-        found |= {name: below.find(other) for name, other in pairs if not found[name]}
+        pairs = {
+            n: o for n, o in zip(names[alone], others[alone], strict=True) if not found[n].files
+        }
+        located = below.locate(pairs.values(), path.parent)
+        found |= {name: located[other] for name, other in pairs.items() if located[other].files}
     files, several = placed(path, names.drop(index=[*left_out]), found)
     rejected = several + [
         Rejected(names[row], f"{why} (row {row + 2} of {path.name})")
         for row, why in left_out.items()
     ]
     frame = pd.DataFrame({"path": files, **items}, files.index)
-    rows = read_rows(path, replace(options, path_column=None, label_column=None), cells=frame)
+    usual = replace(options, path_column=None, label_column=None)
+    rows = read_rows(path, usual, cells=frame, resolve=False)
     rows = with_names(path, rows, options)
     kept, contradicting = one_label_each(rows.frame, joined=options.multi_label)
     note = f"{counted(len(kept), 'label')} of {path.name} were made by {program.name}" * (
@@ -259,6 +277,9 @@ def _spans(
     start, *end = (by_name[name] for name in (*program.span, *filter(None, [program.lasts])))
     first, last = (pd.to_numeric(with_points(one), errors="coerce") for one in (start, *end))
     last = first + last if program.lasts else last
+    if program.offset in by_name:
+        inside = pd.to_numeric(with_points(by_name[program.offset]), errors="coerce")
+        first, last = inside.fillna(first), last + (inside - first).fillna(0)
     for row in start.index[~((first >= 0) & (first < last))]:
         what = "duration" if program.lasts else "end"
         rejected[row] = (

@@ -74,4 +74,5 @@ tracks.add_format(
     f"a Raven selection table (tab-separated, with the columns {BEGIN} and {END})",
     _parse,
     starts=_starts,
+    has_header=True,
 )

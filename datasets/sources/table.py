@@ -18,7 +18,6 @@ from datasets.core.cells import (
     ENDINGS,
     TEXTS,
     column_names,
-    file_named,
     read_cells,
     read_csv,
     with_points,
@@ -45,15 +44,14 @@ from datasets.items.columns import CONFIDENCE, TEXT_COLUMNS, normalise_splits
 from datasets.items.labels import JOIN, NOT_KNOWN, join_labels, joined_by
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.beside import Below
 from datasets.sources.naming import (
     ONE_HOT,
     PATHS,
-    Below,
     are_known,
     are_recordings,
     column_named,
     headerless,
-    is_there,
     label_column,
     one_hot_columns,
     one_hot_labels,
@@ -76,6 +74,7 @@ def read_rows(
     *,
     cells: pd.DataFrame | None = None,
     resolve: bool = True,
+    are_files: bool = True,
 ) -> Rows:
     """Rows of a table file with absolute paths, and the rejected rows without a path or label.
 
@@ -83,8 +82,9 @@ def read_rows(
 
     ``cells`` : content of the file, if it has been read already.
     ``resolve`` : make paths absolute; otherwise they stay as written.
+    ``are_files`` : the items are files, and not only called after some.
     """
-    given, cells = cells, _cells(path) if cells is None else cells
+    cells = _cells(path) if cells is None else cells
     if options.class_columns:
         cells = _from_columns(path, cells, options.class_columns)
         options = replace(options, label_column=None)
@@ -113,7 +113,7 @@ def read_rows(
     ]
     frame = frame.loc[~no_path & ~no_label]
     if resolve:
-        frame, several = _with_files(path, frame, below, needed=given is None)
+        frame, several = _with_files(path, frame, below, needed=are_files)
         rejected += several
     if frame.empty:
         first = first_left_out(rejected, "row")
@@ -152,17 +152,17 @@ def _with_files(
     ``needed`` : the items are files, and not only called after some.
     """
     frame, refused = _without_refused(path, frame)
-    named = {cell: file_named(path.parent, cell) for cell in frame["path"].unique()}
-    found = {cell: below.find(cell) for cell, file in named.items() if not is_there(file)}
-    found |= below.moved(cell for cell, files in found.items() if not files)
+    found = below.locate(frame["path"].unique(), path.parent)
     if not needed:
-        found = {cell: files if len(files) == 1 else [] for cell, files in found.items()}
-    if elsewhere := [cell for cell, files in found.items() if len(files) == 1]:
+        found = {
+            cell: one._replace(files=()) if one.unclear else one for cell, one in found.items()
+        }
+    moved = [cell for cell, one in found.items() if one.moved]
+    if moved:
         log.info(
             "%s: files found by their names below its folder: %d, such as %s for %s",
-            path, len(elsewhere), found[elsewhere[0]][0], quoted(elsewhere[0]),
+            path, len(moved), found[moved[0]].path, quoted(moved[0]),
         )  # fmt: skip
-    found = {cell: found.get(cell) or [file] for cell, file in named.items()}
     files, several = placed(path, frame["path"], found)
     return frame.loc[files.index].assign(path=files), refused + several
 

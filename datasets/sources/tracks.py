@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
 import pandas as pd
 
-from datasets.core.address import as_path, is_file
-from datasets.core.cells import NOCALL, column_names, file_named, is_nocall, read_text, span_error
+from datasets.core.address import as_path
+from datasets.core.cells import NOCALL, column_names, is_nocall, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
-from datasets.core.scanning import files_below, is_user_file, walk
+from datasets.core.scanning import SHOWN, files_below, is_user_file, walk
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, in_order
-from datasets.sources.beside import FilesByName
+from datasets.sources.beside import Below
 from datasets.sources.regions import usable_label
 
 Line = tuple[int, list[str]]
@@ -46,10 +46,12 @@ class TrackSource(Source):
     Attributes
     ----------
     starts : whether a file with one of its endings is of the format, by its beginning.
+    has_header : that beginning is that of no other file.
     parse : the spans of such a file.
     """
 
     starts: Callable[[Path], bool] = lambda path: True
+    has_header: bool = False
     parse: Callable[[Path, ReadOptions], list[ParsedSelection]]
 
     def is_of(self, path: Path) -> bool:
@@ -143,14 +145,31 @@ Row = dict[str, object]
 
 
 def are_in(folder: Path) -> bool:
-    """Whether a folder has such files anywhere, by their endings, or by their beginnings at its top level."""
+    """Whether a folder has such files anywhere, by their endings, or by the beginnings of those at its top level, and of
+    the first ones below that are named after a recording beside them or whose columns no other file has."""
     if not folder.is_dir():
         return False
     sure = (".selections.txt", *(ending for ending in _endings() if ending != ".txt"))
     top = (one for one in folder.glob("*.[tT][xX][tT]") if is_user_file(one) and one.is_file())
-    return any(_find_format(one) is not None for one in top) or any(
-        file.lower().endswith(sure) for file in walk(folder, [])
-    )
+    if any(_find_format(one) is not None for one in top):
+        return True
+    recordings, texts = set[tuple[str, str]](), list[Path]()
+    for file in walk(folder, []):
+        if file.lower().endswith(sure):
+            return True
+        if file.lower().endswith(".txt"):
+            texts += [as_path(file)] if len(texts) < SHOWN else []
+        elif (kind := find_kind(file)) and kind.recordings:
+            recordings.add((str(as_path(file).parent), as_path(file).stem))
+    return any(_is_table(text, recordings) for text in texts)
+
+
+def _is_table(text: Path, recordings: Collection[tuple[str, str]]) -> bool:
+    """Whether a text is a table of a format: numbers alone may be strain."""
+    words = text.name.split(".")
+    names = ((str(text.parent), ".".join(words[:n])) for n in range(1, len(words)))
+    track = _find_format(text) if text.is_file() else None
+    return track is not None and (track.has_header or any(name in recordings for name in names))
 
 
 def read(path: Path, options: ReadOptions) -> Rows:
@@ -171,7 +190,8 @@ def read(path: Path, options: ReadOptions) -> Rows:
     else:
         rejected = []
     sounds = [file for file in files if (kind := find_kind(file)) and kind.recordings]
-    recordings, rows, unlabelled = FilesByName(sounds), list[Row](), dict[str, str]()
+    recordings = Below(path if path.is_dir() else path.parent, files=sounds)
+    rows, unlabelled = list[Row](), dict[str, str]()
     for table in tables:
         try:
             spans, bad = read_track(table, options)
@@ -199,7 +219,7 @@ def read(path: Path, options: ReadOptions) -> Rows:
 
 
 def _place_spans(
-    table: Path, spans: list[Selection], recordings: FilesByName
+    table: Path, spans: list[Selection], recordings: Below
 ) -> tuple[list[Row], list[Rejected], dict[str, str]]:
     """Assign the spans of a table to recordings.
 
@@ -212,24 +232,25 @@ def _place_spans(
     single = len({span.file for span in spans}) <= 1
     rows: list[Row] = []
     rejected: list[Rejected] = []
+    found = recordings.locate((span.file for span in spans if span.file), table.parent)
     for start, end, label, line, file, low, high in spans:
+        place = found.get(file)
         name = PureWindowsPath(file).name  # splits at \ and at /
-        recording = file_named(table.parent, file) if name else ""
-        if is_file(recording):
-            candidates = [recordings.copy_beside(table, recording)]
+        if place and not place.reason:
+            candidates = [recordings.copy_beside(table, place.path)]
         else:
-            candidates = recordings.named(table.parent, name) or (
-                table_recordings if single else []
-            )
-        if len(candidates) == 1:
+            candidates = ([*place.files] if place else []) or (table_recordings if single else [])
+        if len(candidates) == 1 and not (place and place.unclear):
             times = {"start": start, "end": end}
             band = {"low_hz": low, "high_hz": high}
             rows.append({"path": candidates[0], "label": label, **times, **band})
         else:
-            named = quoted(name) if name else "that the table is named after"
+            named = quoted(file) if name else "that the table is named after"
             problem = f"no recording {named}"
             if candidates:
                 problem = f"several recordings {named}: {', '.join(candidates)}"
+            if place and place.unclear:
+                problem = f"recording {named}: {place.reason}"
             rejected.append(Rejected(f"{table}, line {line}", problem))
     if not spans and len(table_recordings) != 1:
         rejected.append(Rejected(str(table), "no recording with its name, and no label in it"))
@@ -245,6 +266,7 @@ def add_format(
     parse: Callable[[Path, ReadOptions], list[ParsedSelection]],
     *,
     starts: Callable[[Path], bool] = lambda path: True,
+    has_header: bool = False,
     check: Callable[[Sequence[Path], ReadOptions], None] = lambda paths, options: None,
 ) -> None:
     """Register a format of files with this ending; the others are fields of `TrackSource`."""
@@ -260,6 +282,6 @@ def add_format(
     SOURCES.add(
         TrackSource(
             name=name, order=order, claims=claims, read=read, endings=(ending,), reads=reads,
-            check=check, starts=starts, parse=parse,
+            check=check, starts=starts, has_header=has_header, parse=parse,
         )
     )  # fmt: skip

@@ -18,10 +18,10 @@ from datasets.core.xml_files import line_of, read_xml
 from datasets.items.columns import SPLIT_NAMES
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.sources.beside import FilesByName
+from datasets.sources.beside import Below
 from datasets.sources.regions import box_of_pixels, one_label_each, usable_label
 
-_ROOT, _FOLDER = "annotation", "annotations"
+_ROOT, _FOLDER, _PICTURES = "annotation", "annotations", "JPEGImages"
 _BEGINS = re.compile(rf"<{_ROOT}[\s>]")
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 #: Files that show whether a folder has annotations.
@@ -44,7 +44,7 @@ def read_annotations(path: Path, options: ReadOptions) -> Rows:
     photos = [file for file in files if (kind := find_kind(file)) and kind.photo]
     named = [as_path(one) for one in files if one.lower().endswith(".xml")]
     objects: dict[Path, list[dict[str, Any]]] = {}
-    names: dict[Path, str] = {}
+    names: dict[Path, list[str]] = {}
     for file in named if path.is_dir() else [path]:
         if file.is_relative_to(path) and file.is_file():  # and no pipe
             try:
@@ -52,14 +52,14 @@ def read_annotations(path: Path, options: ReadOptions) -> Rows:
             except BadFile as error:
                 rejected.append(Rejected(str(file), error.reason))
                 continue
-            names[file] = PureWindowsPath((root.findtext("filename") or "").strip()).name
+            names[file] = _names(root)
             objects[file] = []
             for one in root.iterfind("object"):
                 try:
                     objects[file].append(_row(root, one, options))
                 except ValueError as error:
                     rejected.append(Rejected(f"{file}, line {line_of(one)}", str(error)))
-    pictures, bad = _pictures(names, FilesByName(photos))
+    pictures, bad = _pictures(names, Below(home, "picture", photos))
     rejected += bad
     rows = [
         {"path": picture, "split": _split(file, folder), **one}
@@ -86,8 +86,19 @@ def _split(file: Path, folder: Path) -> str:
     return SPLIT_NAMES.get(file.relative_to(folder).parts[0].lower(), "")
 
 
+def _names(root: Element) -> list[str]:
+    """The name of the picture that an annotation is of, its path on the machine where it was drawn, and below its folder,
+    which the format calls ``JPEGImages``."""
+    written = (root.findtext("filename") or "").strip()
+    name = PureWindowsPath(written).name
+    path, folder = ((root.findtext(key) or "").strip() for key in ("path", "folder"))
+    paths = [path] if PureWindowsPath(path).name == name else []
+    paths += [written] if written != name else []
+    return [name, *paths, *(f"{one}/{name}" for one in (folder, _PICTURES) if one)]
+
+
 def _pictures(
-    names: dict[Path, str], photos: FilesByName
+    names: dict[Path, list[str]], photos: Below
 ) -> tuple[dict[Path, str], list[Rejected]]:
     """The picture of each file, and the files without one of their own.
 
@@ -95,12 +106,16 @@ def _pictures(
 
     Parameters
     ----------
-    names : of the pictures, as the files say.
+    names : of the picture of each file, and paths that tell pictures of one name apart (`_names`).
     """
     files: dict[str, list[Path]] = defaultdict(list)
     rejected = []
-    for file, name in names.items():
-        found = (photos.named(file.parent, name) if name else []) or photos.named_after(file)
+    for file, (name, *more) in names.items():
+        found = [*photos.locate([name], file.parent)[name].files] if name else []
+        for other in more if len(found) > 1 else ():  # its folder tells which
+            place = photos.locate([other], file.parent)[other]
+            found = found if place.reason else [place.path]
+        found = found or photos.named_after(file)
         if len(found) == 1:
             files[found[0]].append(file)
         else:

@@ -75,4 +75,4 @@ def test_what_no_source_claims_is_said_with_what_is_read(tmp_path: Path) -> None
     sheet = write(tmp_path / "labels.numbers", "PK")
     with pytest.raises(SecondhandError, match=r"labels\.numbers: .*path,label") as error:
         find_source(str(sheet), ReadOptions())
-    assert "Raven" not in str(error.value)
+    assert "a Raven selection table" not in str(error.value)

@@ -180,7 +180,8 @@ def test_another_json_is_named(text: str, tmp_path: Path) -> None:
 
 def test_a_json_beside_no_picture_says_where_it_belongs(tmp_path: Path) -> None:
     file = results(tmp_path / "photos", [{"file": "a.jpg", "detections": [animal()]}])
-    moved = tmp_path / "moved.json"
+    moved = tmp_path / "elsewhere" / "moved.json"
+    moved.parent.mkdir()
     moved.write_bytes(file.read_bytes())
     with pytest.raises(BadFile, match="move it into the folder"):
         read_detections(moved)
