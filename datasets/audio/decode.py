@@ -212,8 +212,9 @@ def loudness(signal: NDArray[np.floating], rate: int) -> float:
     if size == 0:
         return -math.inf
     blocks = np.asarray(signal[: len(signal) // size * size]).reshape(-1, size)
-    power = np.einsum("ij,ij->i", blocks, blocks) / size - blocks.mean(axis=1) ** 2
-    loudest = float(power.max())
+    # The offset is removed first: a quiet call on a large one is lost in the difference of its square and the power.
+    around = blocks - blocks.mean(axis=1, keepdims=True, dtype=np.float64).astype(blocks.dtype)
+    loudest = float(np.einsum("ij,ij->i", around, around).max()) / size
     return 10 * math.log10(loudest) if loudest > 1e-14 else -math.inf
 
 
@@ -355,28 +356,37 @@ def _checked_info(file: Any, path: str | os.PathLike[str], size: int, stated: St
 def _mono(file: Any, path: str | os.PathLike[str], first: int, count: int) -> NDArray[np.float32]:
     """Read `count` frames from `first` on: the mean of the channels, or the loudest one (see `read_audio`)."""
     channels = int(file.channels)
-    power, total = np.zeros(channels), np.zeros(channels)
-    blocks = []
+    power, mixed, mean = np.zeros(channels), 0.0, np.zeros(channels)
+    blocks, done = list[NDArray[np.float32]](), 0
     for block in _blocks(file, path, first, count):
         if channels == 1:
             blocks.append(block[:, 0])
-        else:
-            rows = np.ascontiguousarray(block.T)  # sums along rows are ten times as fast
-            power += [np.dot(row, row) for row in rows]
-            total += rows.sum(axis=1, dtype=np.float64)
-            blocks.append(rows.mean(axis=0))
+            continue
+        rows = np.ascontiguousarray(block.T)  # sums along rows are ten times as fast
+        blocks.append(rows.mean(axis=0))
+        # Powers are those about the mean, never a difference of sums of squares: that is rounding of a constant, in
+        # which no channel is the loudest, and processors round in different ways. Blocks are joined as Chan, Golub
+        # and LeVeque do (1983, doi:10.1080/00031305.1983.10483115).
+        size = rows.shape[1]
+        middle = rows.mean(axis=1, dtype=np.float64)
+        step, share = middle - mean, done * size / max(done + size, 1)
+        power += _power(rows, middle) + share * step**2
+        mixed += float(_power(blocks[-1][None], middle.mean(keepdims=True))[0])
+        mixed += share * step.mean() ** 2
+        mean += step * size / max(done + size, 1)
+        done += size
     signal = np.concatenate(blocks) if len(blocks) != 1 else blocks[0]
-    if channels > 1:
-        size = len(signal)
-        power -= total**2 / size
-        mixed = float(np.dot(signal, signal)) - float(total.sum() / channels) ** 2 / size
-        if 1e-9 * size < power.sum() > mixed * channels**2 / CANCELLED:  # not of silence
-            loudest = int(power.argmax())
-            _say_cancelled(os.fspath(path), loudest + 1)
-            return np.concatenate(
-                [block[:, loudest] for block in _blocks(file, path, first, count)]
-            )
+    if channels > 1 and 1e-9 * len(signal) < power.sum() > mixed * channels**2 / CANCELLED:
+        loudest = int(power.argmax())  # and this is not silence
+        _say_cancelled(os.fspath(path), loudest + 1)
+        return np.concatenate([block[:, loudest] for block in _blocks(file, path, first, count)])
     return signal
+
+
+def _power(rows: NDArray[np.float32], middle: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of the squared deviations of each row [n, samples] from its ``middle`` [n]."""
+    around = rows - middle[:, None].astype(np.float32)
+    return np.array([float(np.dot(row, row)) for row in around])
 
 
 @lru_cache(maxsize=4096)  # once for a recording of many windows

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile
 from datasets.core.part import Part, parts_of
@@ -125,7 +126,9 @@ def rest_of_recordings(
     most: Mapping[str, int],
     seed: int,
 ) -> pd.DataFrame:
-    """Windows of recordings without any labelled span, as items of no class with the splits of their recordings.
+    """Windows of recordings without any labelled span, as items of no class with the split of the nearest one.
+
+    A recording may be divided between splits. Of its windows that overlap one of a held-out part, none is trained on.
 
     Parameters
     ----------
@@ -134,20 +137,32 @@ def rest_of_recordings(
     most : the largest number of windows in each split; more are drawn at random.
     """
     rows = []
-    for _, first in frame.groupby("path", sort=False).head(1).iterrows():
-        windows = spectrogram.spans(first["path"], overlap=overlap)
-        free = [(window.start or 0.0, window.end) for window in windows if window.end is not None]
-        rows += [
-            {**first, "label": UNKNOWN, "start": begin, "end": until}
-            for begin, until in free
-            if spans.is_free(first["path"], begin, until)
-        ]
+    for path, of_it in frame.groupby("path", sort=False):
+        windows = spectrogram.spans(str(path), overlap=overlap)
+        limits = [(window.start or 0.0, window.end) for window in windows if window.end is not None]
+        nearest = nearest_rows(of_it, limits)
+        splits = of_it["split"].to_numpy()[nearest]
+        held = [limit for limit, split in zip(limits, splits, strict=True) if split != "train"]
+        for (begin, until), number, split in zip(limits, nearest, splits, strict=True):
+            shared = split == "train" and any(a < until and begin < b for a, b in held)
+            if not shared and spans.is_free(str(path), begin, until):
+                row = of_it.iloc[number].to_dict()
+                rows.append({**row, "label": UNKNOWN, "start": begin, "end": until})
     rest = pd.DataFrame(rows, columns=frame.columns)
     drawn = [
         group.sample(min(len(group), most.get(str(split), 0)), random_state=seed)
         for split, group in rest.groupby("split", sort=False)
     ]
     return pd.concat([rest.iloc[:0], *drawn]).sort_index()
+
+
+def nearest_rows(rows: pd.DataFrame, windows: Sequence[tuple[float, float]]) -> NDArray[np.int64]:
+    """Number of the row [windows] of one recording whose span is nearest to the middle of each window."""
+    middles = np.array(windows, float).reshape(-1, 2).mean(axis=1)[:, None]
+    starts = rows["start"].fillna(0.0).to_numpy(float)
+    ends = rows["end"].fillna(np.inf).to_numpy(float)
+    away = np.maximum(np.maximum(starts - middles, middles - ends), 0.0)
+    return np.asarray(away.argmin(axis=1), np.int64)
 
 
 class Spans:

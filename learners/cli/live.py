@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds until a step without a terminal reports how far it is; each report after that waits twice as long.
 FIRST_REPORT = 10.0
+#: Fraction of a step before which no time left is said.
+EARLIEST = 0.1
 #: Seconds between two updates of the live line.
 REFRESH = 0.1
 #: Characters of the bar.
@@ -92,13 +94,19 @@ def _start(progress: Progress) -> None:
     clean_terminal()
 
 
+def is_time_known(done: int, total: int) -> bool:
+    """Whether enough is done to say how long the rest takes: the first units also compile, read and warm up."""
+    return done >= EARLIEST * total
+
+
 def line(title: str, done: int, total: int | None, unit: str, rate: float) -> str:
     """The live line: a bar, how much is done and, from a rate of units per second, the time left."""
     if not total:
         return f"{title}  {done} {unit}"
     filled = BAR * min(done, total) // max(total, 1)
     bar = "━" * filled + "╌" * (BAR - filled)
-    left = f", {duration((total - done) / rate)} left" if rate and done < total else ""
+    known = rate and done < total and is_time_known(done, total)
+    left = f", {duration((total - done) / rate)} left" if known else ""
     return f"{title}  {bar}  {done} of {total} {unit}{left}"
 
 
@@ -129,8 +137,8 @@ def log_step(step: Step) -> Iterator[Advance]:
             wait = max(2 * wait, passed + FIRST_REPORT)
             left = passed * (end - done) / done
             log.info(
-                "%s: %d of %d %s, about %s left",
-                step.words, done, end, step.unit, duration(left),
+                "%s: %d of %d %s%s", step.words, done, end, step.unit,
+                f", about {duration(left)} left" if is_time_known(done, end) else "",
             )  # fmt: skip
 
     yield advance

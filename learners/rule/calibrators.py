@@ -83,7 +83,7 @@ def _slope(b: float, centred: Floats, labels: Ints) -> tuple[Floats, Floats]:
     p = np.exp(b * centred)
     p /= p.sum(axis=1, keepdims=True)
     mean = (p * centred).sum(axis=1)
-    spread = (p * centred**2).sum(axis=1) - mean**2
+    spread = (p * (centred - mean[:, None]) ** 2).sum(axis=1)
     return mean - centred[np.arange(len(centred)), labels], spread
 
 

@@ -72,7 +72,9 @@ def resolve(
         if values["lr_mult"] is None and not fitted:
             # Mel spectrograms differ more from the photographs of the pretraining. With a fitted head the first
             # layers are frozen instead, because small steps hardly change them.
-            values["lr_mult"] = 2.0 if kind.mel else 100.0
+            # Random weights have learnt nothing yet, so all layers learn at one rate.
+            from_random = values["weights"] == "none" and not origin
+            values["lr_mult"] = 1.0 if from_random else 2.0 if kind.mel else 100.0
     if machine is not None:
         if values["precision"] == "auto":
             values["precision"] = machine.precision

@@ -43,8 +43,13 @@ class KNN(Score):
         self.reference = np.ascontiguousarray(reference)
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
-        similarity, _ = self.nearest(features)
-        return -_length_apart(similarity)
+        _, number = self.nearest(features)
+        x = check_width(features, self.reference.shape[1])
+        out = np.empty(len(x))
+        for start in range(0, len(x), BLOCK):
+            rows = slice(start, start + BLOCK)
+            out[rows] = -_apart(normalise(x[rows]), self.reference[number[rows]])
+        return out
 
     def nearest(self, features: ArrayLike | None) -> tuple[Floats32, Ints]:
         """Cosine similarity ``[n]`` to the nearest training item, and the number of that item."""
@@ -62,7 +67,10 @@ class KNN(Score):
         for start in range(0, len(out), BLOCK):
             similar = self.reference[start : start + BLOCK] @ self.reference.T
             similar[labels[start : start + BLOCK, None] == labels] = -1
-            out[start : start + BLOCK] = -_length_apart(similar.max(axis=1))
+            number = similar.argmax(axis=1)
+            out[start : start + BLOCK] = -_apart(
+                self.reference[start : start + BLOCK], self.reference[number]
+            )
         return out
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -77,6 +85,6 @@ class KNN(Score):
         self._set(reference)
 
 
-def _length_apart(cosine: Floats32) -> Floats:
-    """Euclidean distances between rows of length 1, from their cosines."""
-    return np.sqrt(np.maximum(2 - 2 * cosine.astype(np.float64), 0))
+def _apart(a: Floats32, b: Floats32) -> Floats:
+    """Euclidean distances [n] between rows. The root of 2 less twice the cosine would be rounding where both are alike."""
+    return np.asarray(np.linalg.norm(a.astype(np.float64) - b, axis=1))

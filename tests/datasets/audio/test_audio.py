@@ -15,6 +15,7 @@ import soxr
 from PIL import Image
 
 from datasets.audio.decode import (
+    BLOCK,
     NO_SIGNAL,
     AudioInfo,
     check_whole,
@@ -213,6 +214,19 @@ def test_silent_and_related_channels_do_not_count_as_cancelling(tmp_path, caplog
         signal, _ = read_audio(save(tmp_path / f"{number}.wav", np.stack(pair, 1), subtype="FLOAT"))
         np.testing.assert_allclose(signal, np.mean(pair, axis=0), atol=1e-6)
     assert "cancel" not in caplog.text
+
+
+def test_small_signals_on_large_offsets_are_measured_about_their_mean(tmp_path, caplog):
+    call = 1e-3 * tone()
+    pair = np.stack([0.9 + 0.8 * call, -0.9 - call], 1)
+    long = np.tile(pair, (3 * BLOCK // 2 // len(pair), 1))  # several blocks
+    signal, _ = read_audio(save(tmp_path / "a.wav", long, subtype="FLOAT"))
+    np.testing.assert_allclose(signal, long[:, 1], atol=1e-6)
+    assert "only channel 2" in caplog.text
+    offset = np.float32(0.9) + np.zeros(RATE, np.float32)
+    assert loudness(offset, RATE) == -np.inf
+    expected = loudness(call.astype(np.float32), RATE)
+    assert loudness(offset + call.astype(np.float32), RATE) == pytest.approx(expected, abs=0.05)
 
 
 def test_one_live_channel_of_many_does_not_count_as_cancelling(tmp_path, caplog):
