@@ -262,7 +262,10 @@ class Below:
         return self._found[cell]
 
     def _find(self, cell: str) -> list[str]:
-        path = file_named(self.folder, cell)
+        try:
+            path = file_named(self.folder, cell)
+        except BadFile:  # an address that is not read
+            return []
         if is_there(path):
             return [path]
         name = PureWindowsPath(cell.strip())  # splits at \ and at /

@@ -181,7 +181,7 @@ def _without_refused(path: Path, frame: pd.DataFrame) -> tuple[pd.DataFrame, lis
     bad = cells.isin([*refused])
     rejected = [
         Rejected(one_line(cell), f"{refused[cell]} (row {row + 2} of {path.name})")
-        for row, cell in cells[bad].items()
+        for row, cell in zip(cells.index[bad], cells[bad], strict=True)
     ]
     return frame[~bad], rejected
 
