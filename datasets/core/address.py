@@ -449,7 +449,9 @@ def _fetch(address: str, size: int, file: Path) -> None:
     files, inside, lock = _files(address)
     packed = files.packed_size(inside) if _CHAIN in address else None
 
-    class Counting(Callback):  # type: ignore[misc]  # fsspec has no types
+    counted = Counted(address, None)
+
+    class Counting(Callback):
         def relative_update(self, inc: int = 1) -> None:
             counted.add(inc)
 
@@ -463,7 +465,6 @@ def _fetch(address: str, size: int, file: Path) -> None:
             raise _BrokenOff
         return read
 
-    counted = Counted(address, None)
     read = _answer(address, copy)
     _fetched += read
     if size not in (read, _ANY):
@@ -619,6 +620,8 @@ def _archive(
         opened: Any = FILE_SYSTEMS[scheme](fo=copy)
         opened.isdir("")  # fsspec makes the table here, which no other thread may see half made
         return opened, threading.Lock()
+    except BadFile as error:
+        raise type(error)(address, error.reason) from None
     except SecondhandError:
         raise
     except MemoryError:

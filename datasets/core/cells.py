@@ -194,7 +194,6 @@ def read_cells(path: Path) -> pd.DataFrame:
         if path.name.lower().endswith(TEXTS):
             return read_csv(path)
         if suffix in (".parquet", ".pq"):
-            guarded(path, _check_parquet, local(path))
             # pandas reads integers with a missing value as floats: label 3 would become 3.0.
             frame = _plain_columns(path).convert_dtypes()
             return frame.astype(object).where(frame.notna(), "").astype(str)

@@ -42,7 +42,7 @@ def _plain(name: str) -> str:
     return name if _ESCAPED.search(plain) else plain
 
 
-class Pages(HTTPFileSystem):  # type: ignore[misc]  # fsspec has no types
+class Pages(HTTPFileSystem):
     """The files that web servers link to."""
 
     async def _ls_real(self, url: str, detail: bool = True, **options: Any) -> list[Any]:

@@ -17,6 +17,7 @@ from urllib.request import url2pathname
 
 from datasets.core.address import as_path, is_address, local, split
 from datasets.core.cells import file_named
+from datasets.core.errors import BadFile, one_line
 from datasets.core.scanning import files_below
 from datasets.kinds.base import find_kind, kind_of
 
@@ -55,7 +56,8 @@ class Found(NamedTuple):
 
     @property
     def unclear(self) -> bool:
-        """Whether there are files of the name, but it cannot be told that one of them is meant."""
+        """Whether there are files of the name, but none that may be taken: it cannot be told which is meant, or the name
+        is an address that is not read."""
         return bool(self.reason and self.files)
 
 
@@ -109,8 +111,13 @@ class Below:
         here: dict[str, str] = {}
         places: dict[str, tuple[int, list[str]]] = {}
         written: dict[str, _Written] = {}
+        refused: dict[str, Found] = {}
         for name in dict.fromkeys(names):
-            here[name], stands = self._standing(near, name)
+            try:
+                here[name], stands = self._standing(near, name)
+            except BadFile as error:  # an address that is not read
+                refused[name] = Found(one_line(name), (name,), error.reason)
+                continue
             written[name] = _written(name)
             if stands:
                 places[name] = (1 << 30, [here[name]])
@@ -122,7 +129,7 @@ class Below:
         for name, (agreeing, files) in places.items():
             for file in files if len(files) <= _FEW else ():
                 claims[file][written[name].key] = agreeing
-        return {
+        return refused | {
             name: self._decided(here[name], written[name], *places[name], claims) for name in places
         }
 

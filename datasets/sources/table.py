@@ -13,7 +13,6 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
-from datasets.core.address import is_address
 from datasets.core.cells import (
     ENDINGS,
     TEXTS,
@@ -23,14 +22,11 @@ from datasets.core.cells import (
     with_points,
 )
 from datasets.core.errors import (
-    BadFile,
     Rejected,
     SecondhandError,
     first_left_out,
-    one_line,
     quoted,
 )
-from datasets.core.limits import check_address
 from datasets.core.part import PART_COLUMNS
 from datasets.core.recorded import SEQUENCES
 from datasets.items.checks import (
@@ -151,7 +147,6 @@ def _with_files(
 
     ``needed`` : the items are files, and not only called after some.
     """
-    frame, refused = _without_refused(path, frame)
     found = below.locate(frame["path"].unique(), path.parent)
     if not needed:
         found = {
@@ -164,26 +159,7 @@ def _with_files(
             path, len(moved), found[moved[0]].path, quoted(moved[0]),
         )  # fmt: skip
     files, several = placed(path, frame["path"], found)
-    return frame.loc[files.index].assign(path=files), refused + several
-
-
-def _without_refused(path: Path, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Rows without those whose address is not read, which are rejected with their row."""
-    refused = {}
-    for cell in filter(is_address, frame["path"].str.strip().unique()):
-        try:
-            check_address(cell)
-        except BadFile as error:
-            refused[cell] = error.reason
-    if not refused:
-        return frame, []
-    cells = frame["path"].str.strip()
-    bad = cells.isin([*refused])
-    rejected = [
-        Rejected(one_line(cell), f"{refused[cell]} (row {row + 2} of {path.name})")
-        for row, cell in cells[bad].items()
-    ]
-    return frame[~bad], rejected
+    return frame.loc[files.index].assign(path=files), several
 
 
 def read_table(path: Path, options: ReadOptions) -> Rows:

@@ -116,7 +116,7 @@ def _claims(path: Path, options: ReadOptions) -> bool:
     try:
         with tarfile.open(unpacked(os.fspath(first))) as archive:
             names = [_key(member.name) for member in islice(archive, _LOOKED_AT)]
-    except (OSError, EOFError, MemoryError, tarfile.TarError):
+    except (OSError, EOFError, MemoryError, tarfile.TarError, BadFile):
         return False
     labelled = {key for key, ending in names if ending in _LABELS}
     files = {key for key, ending in names if find_kind(PurePosixPath(f"{key}.{ending}"))}
