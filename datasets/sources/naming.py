@@ -15,7 +15,7 @@ import pandas as pd
 from datasets.audio.band import BAND_COLUMNS
 from datasets.core.address import as_path, is_address
 from datasets.core.cells import MISSING, file_named, with_points
-from datasets.core.errors import Rejected, SecondhandError, quoted
+from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
 from datasets.core.part import PART_COLUMNS
 from datasets.core.scanning import files_below
 from datasets.items.columns import SPLIT_NAMES, TEXT_COLUMNS
