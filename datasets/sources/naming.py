@@ -218,7 +218,7 @@ def span_columns(path: Path, cells: pd.DataFrame) -> dict[str, str | None]:
 def placed(
     path: Path, names: pd.Series, found: Mapping[str, Found]
 ) -> tuple[pd.Series, list[Rejected]]:
-    """The file of each row of a table, or where it would be; rows whose file may be one of several are rejected."""
+    """The file of each row of a table, or where it would be; rows of which it is unclear are rejected."""
     unclear = names.map({name: one.unclear for name, one in found.items()}).astype(bool)
     rejected = [
         Rejected(name, f"{found[name].reason} (row {row + 2} of {path.name})")

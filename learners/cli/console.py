@@ -81,14 +81,17 @@ def run(main: Callable[[], int]) -> None:
             print(coloured("error:", _RED), sentence, file=sys.stderr)
             sys.exit(1)
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        if not full and error.errno not in (*_OF_MACHINE, *_OF_PATH):
+        # A folder that is there, but takes no file, as /proc does.
+        written = Path(error.filename or "/")
+        takes_none = error.errno == errno.ENOENT and written.is_relative_to("/proc")
+        if not full and not takes_none and error.errno not in (*_OF_MACHINE, *_OF_PATH):
             raise
         name = error.filename or "the output"
         remedy = "Free some space or choose another --out" if full else "Choose another --out"
         if Path(name).is_relative_to(cache_root()):  # what the user has not named
             remedy = "Free some space, or choose another cache folder with $SECONDHAND_CACHE"
         _print_error(f"{name}: {error.strerror or os.strerror(error.errno or 0)}. {remedy}")
-        status = 2 if error.errno in _OF_PATH else 1
+        status = 2 if takes_none or error.errno in _OF_PATH else 1
     sys.exit(status)
 
 
