@@ -6,12 +6,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from itertools import chain, count
+from pathlib import PurePath, PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard, TypeVar
 
 from datasets.cameras.clock_change import Change, ClockChanges, change_at
 from datasets.cameras.deployments import SAME_CLOCK, Deployment, Deployments
-from datasets.core.address import split
+from datasets.core.address import as_path, split
 from datasets.core.part import Part
 from datasets.core.recorded import Recorded
 from datasets.core.scanning import absolute_path, below
@@ -19,6 +20,8 @@ from datasets.kinds.base import find_kind
 
 if TYPE_CHECKING:
     from datasets.kinds.base import PictureInfo
+
+P = TypeVar("P", bound=PurePath)
 
 NAN = float("nan")
 #: Columns that tell when and where a row of a table was recorded.
@@ -32,6 +35,13 @@ _DATED = re.compile(
     | (_?\+(?:0\d|1[0-4])(?:[:_-]?(?:00|15|30|45))?(?!\d) | -(?:0\d|1[0-2]):?(?:00|15|30|45)(?!\d)
     | (?<=[Tt]\d{6})-(?:0\d|1[0-2])(?![\d-])) )?""",
     re.VERBOSE,
+)
+#: Folders that cameras make on their cards (DCF): those in ``DCIM``, and those with the five letters of a maker of camera
+#: traps. Other names of three digits and five letters may be sites.
+_DCIM, _NUMBERED = "DCIM", re.compile(r"[1-9]\d\d\w{5}")
+_OF_CARD = re.compile(
+    r"[1-9]\d\d(?:RECNX|MEDIA|_BTCF|BTCF_|EK\d{3}|CUDDY|STLTH|DSCIM|MFCAM|IMAGE|_PANA|CANON|MSDCF|OLYMP|NIKON|UVTRL)",
+    re.IGNORECASE,
 )
 #: AudioMoth's older names: Unix time in eight hexadecimal digits.
 _HEXADECIMAL = re.compile(r"[0-9A-F]{8}\.wav", re.IGNORECASE)
@@ -155,17 +165,29 @@ class Clock:
         return TimeAndPlace(time, latitude, longitude, name, expansion)
 
     def folder_name(self, path: str) -> str:
-        """The deployment that the folder of a file is: its path below the folder of the call, or its name, and a number
-        if taken; "" if folders are none."""
+        """The deployment that the folder of a file is: its path below the folder of the call, or its name, with as many of
+        the folders above as tell it from others; "" if folders are none. Folders that a camera makes on its card name
+        none."""
         if self._folders is None:
             return ""
         folder = split(path)[0]
         if folder not in self._named:
-            inside = os.path.dirname(below(path, self._folders)).replace(os.sep, "/")
-            name = inside or split(split(absolute_path(path))[0])[1]
-            taken = {*self._named.values(), *(self.deployments.rows if self.deployments else ())}
-            names = (name if n == 1 else f"{name} {n}" for n in count(1))
-            self._named[folder] = next(free for free in names if free not in taken)
+            camera = _of_camera(as_path(absolute_path(folder)))
+            if str(camera) not in self._named:
+                inside = os.path.dirname(below(path, self._folders)).replace(os.sep, "/")
+                name = str(_of_camera(PurePosixPath(inside)))
+                taken = {
+                    *self._named.values(),
+                    *(self.deployments.rows if self.deployments else ()),
+                }
+                ends = ("/".join(camera.parts[-n:]) for n in range(1, len(camera.parts)))
+                # Alone below the folder of the call, a folder of a card does not tell cameras apart.
+                of_card = name in ("", ".") or _of_camera(PurePosixPath("_", name)).name == "_"
+                names = chain(
+                    [] if of_card else [name], ends, (f"{camera.name} {n}" for n in count(2))
+                )
+                self._named[str(camera)] = next(free for free in names if free not in taken)
+            self._named[folder] = self._named[str(camera)]
         return self._named[folder]
 
     def _time(
@@ -257,6 +279,17 @@ _REMARKS = {
         "offset, such as +01:00, in the column timezone",
     ),
 }
+
+
+def _of_camera(folder: P) -> P:
+    """The folder above those that a camera makes on its card, such as ``DCIM/100RECNX``."""
+    while folder.parent != folder and (
+        folder.name.upper() == _DCIM
+        or _OF_CARD.fullmatch(folder.name)
+        or (folder.parent.name.upper() == _DCIM and _NUMBERED.fullmatch(folder.name))
+    ):
+        folder = folder.parent
+    return folder
 
 
 def _in_name(name: str) -> Recorded | None:

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from datasets.core.address import is_address, local, without_secrets
-from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.guarded import guarded
 from datasets.core.limits import (
     MOST_CELLS,
@@ -238,8 +238,18 @@ def _plain_columns(path: Path) -> pd.DataFrame:
         binary = types.is_binary, types.is_large_binary, types.is_fixed_size_binary
         return not (types.is_nested(of) or any(is_of(of) for is_of in binary))
 
+    def is_vector(of: Any) -> bool:
+        nested = types.is_list, types.is_large_list, types.is_fixed_size_list
+        return any(is_of(of) for is_of in nested) and types.is_floating(of.value_type)
+
     with ParquetFile(path) as file:
         fields = file.schema_arrow
+        vectors = [one.name for one in fields if is_vector(one.type)]
+        if vectors and "embedding" not in fields.names:
+            log.warning(
+                "%s: lists of numbers are not read: %s. If they are embeddings, rename the column to embedding",
+                path, ", ".join(map(quoted, vectors[:20])),
+            )  # fmt: skip
         # "embedding" is large, and no column.
         lists = [one.name for one in fields if is_list(one.type) and one.name != "embedding"]
         names = [field.name for field in fields if field.name in lists or is_plain(field.type)]

@@ -16,11 +16,12 @@ import os
 import posixpath
 import re
 import tarfile
+import unicodedata
 import zipfile
 import zlib
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path, PurePosixPath
@@ -92,8 +93,8 @@ class ZipMembers(ArchiveMembers):
     def __init__(self, fo: str, **options: Any) -> None:
         self._archive = zipfile.ZipFile(fo)
         names = {
-            one.filename.replace("\\", "/").removeprefix("./").lstrip("/"): one
-            for one in self._archive.infolist()
+            name.replace("\\", "/").removeprefix("./").lstrip("/"): one
+            for name, one in _names(self._archive.infolist()).items()
         }
         self._members = {name: one for name, one in names.items() if name and name[-1] != "/"}
         files = {n: {"size": one.file_size, "CRC": one.CRC} for n, one in self._members.items()}
@@ -110,6 +111,25 @@ class ZipMembers(ArchiveMembers):
         if member.flag_bits & 1:
             raise BadFile(path, "encrypted: unpack the archive with its password")
         return self._archive.open(member)
+
+
+def _names(members: Sequence[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
+    """The members by their names. Those that do not say that they are UTF-8 are it all the same, as macOS writes them, if
+    all can be; the format says that they are of code page 437."""
+    unmarked = {n: one.filename for n, one in enumerate(members) if _unmarked(one)}
+    try:
+        utf8 = {n: name.encode("cp437").decode() for n, name in unmarked.items()}
+    except UnicodeError:
+        utf8 = {}
+    return {
+        unicodedata.normalize("NFC", utf8[n]) if n in utf8 else one.filename: one
+        for n, one in enumerate(members)
+    }
+
+
+def _unmarked(member: zipfile.ZipInfo) -> bool:
+    """Whether a name beyond ASCII does not say that it is UTF-8."""
+    return not (member.flag_bits & 0x800 or member.filename.isascii())
 
 
 class TarMembers(ArchiveMembers):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 
+#: Least length of a list of numbers that is no box, outline or position, but most probably an embedding.
+_WIDE = 64
 #: Column, or array, of the embeddings, and of the network's name.
 COLUMN, NETWORK = "embedding", "network"
 #: Name of a network that the file does not state.
@@ -74,13 +76,24 @@ def has_embeddings(path: Path) -> bool:
             for field in schema
             if _is_list(field.type) and pa.types.is_floating(field.type.value_type)
         ]
-        if vectors and COLUMN not in schema.names:
-            raise SecondhandError(
-                f"{path}: {quoted(vectors[0])} holds lists of numbers, and there is no column {COLUMN!r}. If they are "
-                f"embeddings, rename it to {COLUMN}; else remove it"
-            )
+        if COLUMN not in schema.names:
+            for column in vectors:
+                if "label" not in schema.names or _width(path, column) >= _WIDE:
+                    raise SecondhandError(
+                        f"{path}: {quoted(column)} holds lists of numbers, and there is no column {COLUMN!r}. If they are "
+                        f"embeddings, rename it to {COLUMN}; else remove it"
+                    )
         return COLUMN in schema.names
     return name.endswith((".csv", ".tsv")) and COLUMN in column_names(path)
+
+
+def _width(path: Path, column: str) -> int:
+    """Length of the first list of a column."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        rows = (batch.column(0).to_pylist() for batch in file.iter_batches(64, columns=[column]))
+        return next((len(one) for cells in rows for one in cells if one is not None), 0)
 
 
 def _is_list(kind: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
@@ -153,23 +153,27 @@ def are_in(folder: Path) -> bool:
     top = (one for one in folder.glob("*.[tT][xX][tT]") if is_user_file(one) and one.is_file())
     if any(_find_format(one) is not None for one in top):
         return True
-    recordings, texts = set[tuple[str, str]](), list[Path]()
+    others, texts = list[str](), list[Path]()
     for file in walk(folder, []):
         if file.lower().endswith(sure):
             return True
-        if file.lower().endswith(".txt"):
-            texts += [as_path(file)] if len(texts) < SHOWN else []
-        elif (kind := find_kind(file)) and kind.recordings:
-            recordings.add((str(as_path(file).parent), as_path(file).stem))
-    return any(_is_table(text, recordings) for text in texts)
+        if not file.lower().endswith(".txt"):
+            others.append(file)
+        elif len(texts) < SHOWN:
+            texts.append(as_path(file))
+    return any(_is_table(text, others) for text in texts)
 
 
-def _is_table(text: Path, recordings: Collection[tuple[str, str]]) -> bool:
-    """Whether a text is a table of a format: numbers alone may be strain."""
-    words = text.name.split(".")
-    names = ((str(text.parent), ".".join(words[:n])) for n in range(1, len(words)))
+def _is_table(text: Path, others: Iterable[str]) -> bool:
+    """Whether a text is a table of a format, by its header or beside its recording: numbers alone may be strain."""
     track = _find_format(text) if text.is_file() else None
-    return track is not None and (track.has_header or any(name in recordings for name in names))
+    if track is None or track.has_header:
+        return track is not None
+    words = text.name.split(".")
+    names = {".".join(words[:n]) for n in range(1, len(words))}
+    beside = (as_path(one) for one in others if as_path(one).parent == text.parent)
+    found = (find_kind(str(one)) for one in beside if one.stem in names)
+    return any(kind is not None and kind.recordings for kind in found)
 
 
 def read(path: Path, options: ReadOptions) -> Rows:

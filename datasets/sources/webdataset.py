@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -56,9 +56,11 @@ def _cells(shard: Path) -> tuple[pd.DataFrame, list[Rejected]]:
 
     try:
         with tarfile.open(unpacked(os.fspath(shard))) as archive:
-            for member in filter(tarfile.TarInfo.isfile, archive):
+            members = [*filter(tarfile.TarInfo.isfile, archive)]
+            keys = _keys(member.name for member in members)
+            for member in members:
                 address = f"tar://{member.name.removeprefix('./')}::{absolute_path(shard)}"
-                key, ending = _key(member.name)
+                key, ending = keys[member.name]
                 sample = samples.setdefault(key, {})
                 if ending in _LABELS and member.size <= _LARGEST:
                     try:
@@ -86,11 +88,19 @@ def _labels(ending: str, text: str) -> dict[str, str]:
     return {str(key): cell_of(value) for key, value in content.items() if key != "path"}
 
 
-def _key(name: str) -> tuple[str, str]:
-    """Name of the sample of a member, up to the first point, and what follows it."""
-    folder, _, file = name.rpartition("/")
-    key, _, ending = file.partition(".")
-    return f"{folder}/{key}", ending.lower()
+def _keys(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Name of the sample of each member, and what follows it: up to the last point for a file and its labels that agree so
+    far (``site.1.jpg`` and ``site.1.cls``), else up to the first, as the format says (``1.left.jpg`` and ``1.cls``)."""
+    of_last = {name: name.rpartition(".") for name in names}
+    labelled = {key for key, _, ending in of_last.values() if ending.lower() in _LABELS}
+    of_files = {key for name, (key, *_) in of_last.items() if find_kind(name)}
+    keys = {}
+    for name, (last, _, ending) in of_last.items():
+        folder, _, file = name.rpartition("/")
+        first, _, rest = file.partition(".")
+        pair = last in labelled & of_files
+        keys[name] = (last, ending.lower()) if pair else (f"{folder}/{first}", rest.lower())
+    return keys
 
 
 def _shards(path: Path) -> Iterator[Path]:
@@ -115,7 +125,7 @@ def _claims(path: Path, options: ReadOptions) -> bool:
 
     try:
         with tarfile.open(unpacked(os.fspath(first))) as archive:
-            names = [_key(member.name) for member in islice(archive, _LOOKED_AT)]
+            names = _keys(member.name for member in islice(archive, _LOOKED_AT)).values()
     except (OSError, EOFError, MemoryError, tarfile.TarError, BadFile):
         return False
     labelled = {key for key, ending in names if ending in _LABELS}

@@ -59,6 +59,8 @@ def inherited(asked: Settings, origin: Bundle | None) -> dict[str, Any]:
     }
     settings |= {"weights": "published", "resize": origin.preprocessing.resize}
     settings |= {"kind": origin.kind, "overlap": origin.overlap, **_read_split_settings(folder)}
+    if "group_by" in given:  # another is refused only where it crosses the splits (`check_groups`)
+        settings.pop("group_by", None)
     drawn = {
         "picture" if name == "size" else name: value
         for name, value in (origin.spectrogram or {}).items()

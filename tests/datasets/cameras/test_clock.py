@@ -201,3 +201,16 @@ def test_a_time_some_seconds_later_crosses_the_change_of_the_clock() -> None:
     assert iso(time) == "2019-03-31T01:59:59+01:00"
     assert iso(time, 1.25) == "2019-03-31T03:00:00.250+02:00"
     assert iso(None, 3.0) == ""
+
+
+def test_a_deployment_is_the_folder_that_tells_cameras_apart(tmp_path: Path) -> None:
+    """The folders that a camera makes on its card are those of one camera, and name none."""
+    folders = {
+        "a/DCIM/100RECNX": "a", "a/DCIM/101RECNX": "a", "b/DCIM/100RECNX": "b", "c/100RECNX": "c",
+        "100NORTH": "100NORTH", "x/a/DCIM/100ABCDE": "x/a",
+    }  # fmt: skip
+    paths = [str(tmp_path / folder / "1.jpg") for folder in folders]
+    clock = Clock(folders=[str(tmp_path)])
+    assert [clock.folder_name(path) for path in paths] == [*folders.values()]
+    each = Clock(folders=[str(tmp_path / folder) for folder in folders])
+    assert [each.folder_name(path) for path in paths] == [*folders.values()]

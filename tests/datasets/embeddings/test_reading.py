@@ -165,8 +165,13 @@ def test_vectors_by_another_name_are_an_error(tmp_path):
     pq.write_table(pa.table({"path": PATHS, "features": fixed(VALUES)}), file)
     with pytest.raises(SecondhandError, match=r"a\.parquet: 'features'.*rename it to embedding"):
         has_embeddings(file)
-    pq.write_table(pa.table({"path": PATHS, "tags": [["a", "b"]] * 5}), file)
-    assert not has_embeddings(file)
+    labels = {"path": PATHS, "label": ["a"] * 5}
+    pq.write_table(pa.table(labels | {"features": [[0.5] * 128] * 5}), file)
+    with pytest.raises(SecondhandError, match=r"'features'.*rename it to embedding"):
+        has_embeddings(file)
+    for others in ({"tags": [["a", "b"]] * 5}, {"bbox": [[0.1, 0.2, 0.3, 0.4]] * 5}):
+        pq.write_table(pa.table(labels | others), file)
+        assert not has_embeddings(file)
 
 
 def vectors_of(file: Path, frame: pd.DataFrame) -> tuple[Vectors, pd.DataFrame, list]:

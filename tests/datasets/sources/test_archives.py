@@ -6,6 +6,7 @@ import gzip
 import shutil
 import struct
 import sys
+import unicodedata
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,7 @@ from datasets.core.address import local
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
 from datasets.kinds.finding import find_files
+from datasets.sources.base import ReadOptions, read_source
 from tests.datasets.files import picture, root, write
 from tests.datasets.sources.test_hub_parquet import table
 
@@ -200,3 +202,35 @@ def test_a_member_of_a_zip_is_read_to_the_size_that_it_states(
     assert len(table.frame) == 6
     assert [address.member(one.path) for one in table.rejected] == ["zip://cat/bomb.jpg"]
     assert read[0] <= 999
+
+
+class _OfMacOs(zipfile.ZipInfo):
+    """A member whose name is UTF-8 in its decomposed form, though nothing says so."""
+
+    def _encodeFilenameFlags(self) -> tuple[bytes, int]:
+        return unicodedata.normalize("NFD", self.filename).encode(), self.flag_bits & ~0x800
+
+
+@pytest.mark.parametrize("member", [_OfMacOs, zipfile.ZipInfo])
+def test_names_in_a_zip_are_utf_8_if_all_can_be(tmp_path: Path, member: type) -> None:
+    classes = {"Füchse", "лиса", "キツネ"}
+    content = picture(tmp_path / "x.png").read_bytes()
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for name in classes:
+            archive.writestr(member(f"photos/{name}/0.png"), content)
+            archive.writestr(member(f"__MACOSX/photos/{name}/._0.png"), b"\0\5\x16\7")
+    frame = read_source(str(tmp_path / "all.zip"), ReadOptions()).frame
+    assert {*frame["label"]} == classes
+    assert {Path(local(path)).read_bytes() for path in frame["path"]} == {content}
+
+
+def test_names_of_code_page_437_stay(tmp_path: Path) -> None:
+    class Old(zipfile.ZipInfo):
+        def _encodeFilenameFlags(self) -> tuple[bytes, int]:
+            return self.filename.encode("cp437"), self.flag_bits & ~0x800
+
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for name in ("Füchse", "Bär"):
+            archive.writestr(Old(f"{name}/0.png"), picture(tmp_path / "x.png").read_bytes())
+    frame = read_source(str(tmp_path / "all.zip"), ReadOptions()).frame
+    assert {*frame["label"]} == {"Füchse", "Bär"}

@@ -11,6 +11,7 @@ import pytest
 
 from datasets.core.address import local
 from datasets.items.table import load_table
+from datasets.sources.base import ReadOptions, read_source
 from tests.datasets.files import picture
 
 
@@ -75,3 +76,17 @@ def test_shards_of_a_folder_or_a_pattern(tmp_path: Path, named: str) -> None:
     more = load_table(tmp_path / "shards/t-{000..002}.tar")
     assert len(more.frame) == 8
     assert [Path(one.path).name for one in more.rejected] == ["t-002.tar"]
+
+
+def test_names_with_points_are_samples_of_their_own(tmp_path: Path) -> None:
+    png = picture(tmp_path / "x.png").read_bytes()
+    members = {}
+    for n in range(4):
+        members |= {f"site.{n}.png": png, f"site.{n}.cls": (b"fox", b"deer")[n % 2]}
+    members |= {"9.left.png": png, "9.cls": b"fox"}
+    table = read_source(str(shard(tmp_path / "all.tar", members)), ReadOptions())
+    found = [
+        (path.split("::")[0], label) for path, label in table.frame[["path", "label"]].to_numpy()
+    ]
+    names = [(f"tar://site.{n}.png", ("fox", "deer")[n % 2]) for n in range(4)]
+    assert found == [*names, ("tar://9.left.png", "fox")]

@@ -209,7 +209,7 @@ def test_a_package_whose_files_tell_all_is_valid(tmp_path: Path) -> None:
     OUTPUTS["camtrap-dp"].write(rows, shape, package)
     assert invalid_cells(package) == []
     sites = read(package, "deployments")
-    assert [row["deploymentID"] for row in sites] == ["north", "north 2", "south"]
+    assert [row["deploymentID"] for row in sites] == ["north", "else/north", "south"]
     assert {(row["latitude"], row["longitude"]) for row in sites} == {("-33.51", "151.25")}
     assert {row["timestampIssues"] for row in sites} == {"false"}
     media = read(package, "media")
