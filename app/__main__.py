@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 DEMO = (
     "--data demo:digits --size 64 --epochs 1 --bs 32 --no-flip "
-    "--min-scale 0.7 --threshold 0.8 --out runs/demo"
+    "--min-scale 0.7 --threshold 0.8 --keep-known 0.8 --out runs/demo"
 )
 
 

@@ -118,10 +118,10 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
             f"Add --out FOLDER to write a copy with your rule:  {command} {_flags(chosen)} --out FOLDER"
         )
     else:
-        looser = [point for point in table.points if point.answered > table.own.answered]
-        other = (*looser, *table.points)[0]
-        print("", *_given_up(bundle, other.overrides), sep="\n")
-        print(f"Write a copy with another rule:  {command} {other.rule} --out FOLDER")
+        others = [*table.looser, *(point for point in table.points if point.overrides)]
+        if others:
+            print("", *_given_up(bundle, others[0].overrides), sep="\n")
+            print(f"Write a copy with another rule:  {command} {others[0].rule} --out FOLDER")
 
 
 def _given_up(bundle: Bundle, chosen: Mapping[str, Any]) -> list[str]:

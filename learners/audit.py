@@ -303,7 +303,7 @@ def _limits(limits: tuple[float, float, float]) -> str:
         return "no label"
     if low == high:  # of files that are all labelled
         return f"{result.percent(value)} (all are labelled; other files from here may differ)"
-    return f"{result.percent(value)} (95 % limits {100 * low:.0f} to {100 * high:.0f} %)"
+    return f"{result.percent(value)} ({result.with_limits(low, high)})"
 
 
 if __name__ == "__main__":

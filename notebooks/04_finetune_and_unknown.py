@@ -162,7 +162,7 @@ assert average.max() < raw.max()
 # %%
 bundle = Bundle(learn.model_ema.eval(), spec, classes, preprocessing)
 measured = outputs_to_calibrate(Predictor(bundle), table, table.frame, train.seed)
-rule = SingleLabel().fit_rule(measured, classes, ConfidenceSettings(threshold=0.9))
+rule = SingleLabel().fit_rule(measured, classes, ConfidenceSettings(threshold=0.9, keep_known=0.8))
 bundle = replace(bundle, rule=rule)
 predictor = Predictor(bundle, bs=64)
 evaluation = predict_held_out(predictor, table)

@@ -291,7 +291,7 @@ def fit_event_threshold(
     right = [event.best == truth for event, truth in zip(merged, truths, strict=True)]
     correct = np.array(right, bool)[passed]
     share = float(passed.mean()) if len(passed) else 0.0
-    least, target, message = float(settings.threshold), settings.target_accuracy, ""
+    least, target, message = settings.least_probability, settings.target_accuracy, ""
     if target is not None:
         units = calibration.groups
         groups = None if units is None else units[[numbers[0] for numbers in events]][passed]

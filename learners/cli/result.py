@@ -198,7 +198,7 @@ def answers_at(table: OperatingPoints, point: OperatingPoint) -> str:
     text = f"{point.answered} of {table.items} {part_name(table.split)} files"
     if point.answered:
         right = right_of_answered(point.right, point.answered)
-        text += f"; {right} (95 % limits {point.limits})"
+        text += f"; {right} ({with_limits(point.low, point.high)})"
     if table.unknown_items:
         text += f"; {point.unknown} of {table.unknown_items} files of unknown classes"
     return f"{text}."
@@ -284,7 +284,14 @@ def _limits(metrics: Mapping[str, Any], name: str) -> str:
     low, high = metrics.get(f"{name}_interval") or (None, None)
     if low is None or high is None:
         return text
-    return f"{text}, 95 % limits {100 * low:.0f} to {100 * high:.0f} %"
+    return f"{text}, {with_limits(low, high)}"
+
+
+def with_limits(low: float, high: float) -> str:
+    """ "95 % limits 91 to 98 %", or that the files are too few to say."""
+    from learners.rule.operating_points import TELLING, limits_text
+
+    return f"{'' if high - low > TELLING else '95 % limits '}{limits_text(low, high)}"
 
 
 def next_commands(

@@ -195,16 +195,17 @@ def _scores() -> Registry[Any]:
 class ConfidenceSettings:
     """when to answer unknown"""
 
-    threshold: float = option(
-        0.95,
-        "Calibrated probability below which a prediction becomes unknown.",
+    threshold: float | None = option(
+        None,
+        "Calibrated probability below which a prediction becomes unknown. Default: 0.95. Where it is given, it replaces "
+        "the condition on the overall score, too, as in predict and adjust: add --keep-known to have both.",
         limits=Limits(low=0, high=1),
     )
-    keep_known: float = option(
-        0.8,
-        "Fraction of the known files that the overall score lets pass: 0.8 refuses the 20 % that look most unusual, "
-        "and with them most files of unknown classes. Lower values refuse more; 1 switches the score off. Predict and "
-        "adjust can change it later, from 0.5 on.",
+    keep_known: float | None = option(
+        None,
+        "Fraction of the known files that the overall score lets pass: 0.8, the default without --threshold, refuses "
+        "the 20 % that look most unusual, and with them most files of unknown classes. Lower values refuse more; 1 "
+        "switches the score off. Predict and adjust can change it later, from 0.5 on.",
         limits=Limits(above=0, high=1),
     )
     target_accuracy: float | None = option(
@@ -219,6 +220,18 @@ class ConfidenceSettings:
         names=_scores,
         metavar="NAME",
     )
+
+    @property
+    def least_probability(self) -> float:
+        """``threshold``, or its default."""
+        return 0.95 if self.threshold is None else self.threshold
+
+    @property
+    def kept(self) -> float:
+        """``keep_known``, or its default: a given threshold has no condition on the score, as in `Rule.but`."""
+        if self.keep_known is not None:
+            return self.keep_known
+        return 0.8 if self.threshold is None else 1.0
 
 
 @dataclass(frozen=True)

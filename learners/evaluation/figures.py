@@ -436,7 +436,7 @@ def _flags(threshold: float, rule: Rule) -> str:
         ]
         if not same:
             return ""
-        usual = ConfidenceSettings().keep_known
+        usual = ConfidenceSettings().kept
         kept = f" --keep-known {min(same, key=lambda fraction: abs(fraction - usual)):g}"
     return f" (--threshold {threshold:.12g}{kept})"
 

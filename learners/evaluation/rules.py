@@ -44,7 +44,7 @@ def operating_points(
             )
         )
     # With few calibration items several fractions have the same floors: the usual one stands for them.
-    usual = ConfidenceSettings().keep_known
+    usual = ConfidenceSettings().kept
     own = min(
         (n for n, rule in enumerate(rules) if rule.refuses_as(own_rule)),
         key=lambda n: abs(overrides[n].get("keep_known", usual) - usual),

@@ -12,6 +12,7 @@ from learners.cli.result import (
     looser_rule,
     part_name,
     right_of_answered,
+    with_limits,
 )
 from learners.evaluation.domain_shift import HIGHER, LOWER
 from learners.templates import percent
@@ -101,11 +102,10 @@ def _judge_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
     )
     low = accuracy["low"]
     if low is not None and low < accuracy["value"] - WIDE:
-        limits = f"{100 * low:.0f} to {100 * accuracy['high']:.0f} %"
         return Verdict(
             "amber",
-            f"{message} So few independent files cannot tell how good it is (95 % limits of the accuracy: {limits}); "
-            "files of one group count together.",
+            f"{message} So few independent files cannot tell how good it is (accuracy: "
+            f"{with_limits(low, accuracy['high'])}); files of one group count together.",
         )
     if unknown is not None and taken > MANY_UNKNOWN * unknown["items"]:
         message += f" Use it with care where unknown classes occur: it answers {taken} of these."

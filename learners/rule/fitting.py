@@ -41,7 +41,7 @@ def uncalibrated(classes: int, *, multi_label: bool = False) -> AnyRule:
     """The rule of a model before calibration: unscaled logits, the default threshold and no distance."""
     if not multi_label:
         return fit_rule(Outputs(np.empty((0, classes)), np.empty(0, dtype=np.int64)))
-    threshold = Threshold(ConfidenceSettings().threshold, np.nan, np.nan)
+    threshold = Threshold(ConfidenceSettings().least_probability, np.nan, np.nan)
     return LabelRule(
         classes=classes,
         calibrator=Platt((1.0,) * classes, (0.0,) * classes),
@@ -79,7 +79,7 @@ def fit_rule(
     """
     settings = settings or ConfidenceSettings()
     logits, labels = check_logits(calibration.logits, paths=paths), known_labels(calibration)
-    check_threshold(settings.threshold)
+    check_threshold(settings.least_probability)
     score = SCORES.find(settings.score, "--score")
     calibrator = TemperatureScaling.fit(logits, labels, background, paths, calibration.groups)
     message = calibrator.temperature.message
@@ -106,7 +106,7 @@ def fit_rule(
         classes=z.shape[1],
         calibrator=calibrator,
         distance=distance,
-        threshold=Threshold(settings.threshold, np.nan, np.nan),
+        threshold=Threshold(settings.least_probability, np.nan, np.nan),
         floor=replace(floor, calibration=CalibrationScores.of(known, calibration.groups)),
     )
     items = CalibrationItems(
@@ -151,8 +151,8 @@ def choose_threshold(items: CalibrationItems, draft: Rule, settings: ConfidenceS
     A target accuracy that is reached replaces the threshold and ``keep_known``; its threshold is on the score, and
     `threshold_for_accuracy` describes the guarantee. A target that is not reached keeps both, with a threshold at
     least as high as the target; or the threshold on the probability at which the calibration items let expect the
-    target (`threshold_for_expected_accuracy`), if that accepts more of them. A threshold of 0 accepts everything and
-    ignores ``keep_known``. ``draft`` has the scores and the distance.
+    target (`threshold_for_expected_accuracy`), if that accepts more of them. A given threshold without ``keep_known``
+    has no condition on the score, as in `Rule.but`. ``draft`` has the scores and the distance.
     """
     target, passed, probability = settings.target_accuracy, items.passed, items.probability
     if len(passed):
@@ -164,7 +164,7 @@ def choose_threshold(items: CalibrationItems, draft: Rule, settings: ConfidenceS
         }
         draft = replace(draft, floor=replace(draft.floor, by_kept=by_kept))
     if target is None:
-        return _default(items, draft, settings, float(settings.threshold))
+        return _default(items, draft, settings, settings.least_probability)
     on = draft.floor.score.name
     gate = items.scores[on]
     if on == MSP.name:
@@ -180,7 +180,7 @@ def choose_threshold(items: CalibrationItems, draft: Rule, settings: ConfidenceS
             reached.value, accepted, items.right, accuracy_low=reached.accuracy_low, target=target
         )
         return replace(draft, threshold=guaranteed, on=on)
-    least = max(float(settings.threshold), target)
+    least = max(settings.least_probability, target)
     rule = _default(items, draft, settings, least)
     told = f"The model uses its default rule with --threshold {least:.4g}"
     among = None if items.groups is None else items.groups[passed]
@@ -222,8 +222,8 @@ def _default(
     items: CalibrationItems, draft: Rule, settings: ConfidenceSettings, threshold: float
 ) -> Rule:
     """A rule with a threshold on the probability, and a floor for each score."""
-    floor, keep = draft.floor, settings.keep_known
-    if len(items.passed) and threshold > 0 and keep < 1:  # 0 accepts everything
+    floor, keep = draft.floor, settings.kept
+    if len(items.passed) and keep < 1:
         values = {
             name: CalibrationScores.of(score, items.groups).floor(keep)
             for name, score in items.scores.items()

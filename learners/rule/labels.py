@@ -187,7 +187,7 @@ def thresholds_by_label(
     messages : on the calibration of each label; put before the messages on its threshold.
     groups : [n] group numbers; None if items are independent.
     """
-    default, target = check_threshold(settings.threshold), settings.target_accuracy
+    default, target = check_threshold(settings.least_probability), settings.target_accuracy
     most = int((known & (p >= LIKELY)).sum(axis=0).max())
     thresholds = []
     for k, message in enumerate(messages):

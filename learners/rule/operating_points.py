@@ -17,6 +17,17 @@ KEEP_KNOWN = tuple(percent / 100 for percent in range(50, 101, 5))
 THRESHOLDS: tuple[float, ...] = (0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.0)
 #: Share of answers that is right, from which a looser rule is offered rather than the nearest one.
 ACCURATE = 0.95
+#: Least threshold of a rule that is offered: an answer is likelier right than wrong.
+LEAST = 0.5
+#: Limits that are farther apart say too little to show.
+TELLING = 0.5
+
+
+def limits_text(low: float, high: float) -> str:
+    """95 % limits of a share in percent; of those that tell hardly anything, that it is so."""
+    if high - low > TELLING:
+        return "too few to say"
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +65,8 @@ class OperatingPoint:
 
     @property
     def limits(self) -> str:
-        """The limits in percent; "" without answers."""
-        return f"{100 * self.low:.0f} to {100 * self.high:.0f} %" if self.answered else ""
+        """The limits as text (`limits_text`); "" without answers."""
+        return limits_text(self.low, self.high) if self.answered else ""
 
     def apply_to(self, rule: Rule) -> Rule:
         """The model's ``rule`` with these overrides."""
@@ -98,13 +109,25 @@ class OperatingPoints:
     @property
     def offered(self) -> OperatingPoint | None:
         """The rule to offer if the model answers fewer than half of the items: the loosest whose answers are right in
-        `ACCURATE` of all, else the nearest that answers more; None if there is none.
+        `ACCURATE` of all, where they are enough to tell, else the nearest that answers more; None if there is none.
         """
         if 2 * self.own.answered >= self.items:
             return None
-        more = [p for p in self.points if p.answered > self.own.answered and p.overrides]
-        accurate = [p for p in more if p.right >= ACCURATE * p.answered]
-        return accurate[-1] if accurate else next(iter(more), None)
+        accurate = [
+            p
+            for p in self.looser
+            if p.right >= ACCURATE * p.answered and p.high - p.low <= TELLING / 2
+        ]
+        return accurate[-1] if accurate else next(iter(self.looser), None)
+
+    @property
+    def looser(self) -> list[OperatingPoint]:
+        """The rules that answer more than the model's own, from strict to loose, but none that answers at any probability."""
+        return [
+            p
+            for p in self.points
+            if p.answered > self.own.answered and p.overrides and not p.threshold < LEAST
+        ]
 
     def at(self, overrides: Mapping[str, float]) -> OperatingPoints | None:
         """The table of a copy of the model with these overrides; None if no point has them."""

@@ -33,9 +33,7 @@ UNSUPPORTED: Mapping[str, Callable[[Settings], object]] = {
     "--backbone auto": lambda settings: settings.network.candidates,
     "--label-smoothing": lambda settings: settings.train.label_smoothing,
     "--score": lambda settings: settings.confidence.score != ConfidenceSettings().score,
-    "--keep-known": lambda settings: (
-        settings.confidence.keep_known != ConfidenceSettings().keep_known
-    ),
+    "--keep-known": lambda settings: settings.confidence.keep_known is not None,
 }
 
 

@@ -39,7 +39,9 @@ def make_bundle(
     held_out = Outputs(1.5 * logits, labels, features if distance else None)  # too confident
     kinds = rng.integers(0, len(classes), 200)
     near, body = outputs(kinds, len(classes), rng)
-    fitted = fit_rule(held_out, Outputs(near, kinds, body), ConfidenceSettings(threshold=0.8))
+    fitted = fit_rule(
+        held_out, Outputs(near, kinds, body), ConfidenceSettings(threshold=0.8, keep_known=0.8)
+    )
     return Bundle(
         built=network.eval(),
         spec=spec,

@@ -66,7 +66,7 @@ def bundle(
     )
     untrained = Bundle(network.eval(), spec, list(names), preprocessing)
     rows = table(folder).replace({"label": dict(zip(CLASSES, names, strict=True))})
-    options = ConfidenceSettings(**{"threshold": 0.34, **settings})  # type: ignore[arg-type]
+    options = ConfidenceSettings(**{"threshold": 0.34, "keep_known": 0.8, **settings})  # type: ignore[arg-type]
     return replace(untrained, rule=fitted_rule(untrained, rows, options, tree))
 
 

@@ -162,7 +162,7 @@ def test_a_target_accuracy_is_guaranteed_on_events(model, tmp_path):  # noqa: F8
         predictor.rule, CLASSES, few, labels[:20], paths[:20], ours, photos
     )
     assert "10 calibration events" in missed.message
-    assert missed.value == max(0.9, float(ours.threshold))
+    assert missed.value == max(0.9, ours.least_probability)
 
 
 def test_the_command_answers_each_event_once(model, tmp_path, capsys):  # noqa: F811

@@ -138,7 +138,7 @@ def carried(plain_network: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     pixels = rng.integers(0, 256, (40, 3, SIZE, SIZE), dtype=np.uint8)
     logits, features = Predictor(source, device="cpu").forward(pixels)
     items = Outputs(logits.astype(float), logits.argmax(1), features)
-    source.rule = fit_rule(items, items, ConfidenceSettings(threshold=0.3))
+    source.rule = fit_rule(items, items, ConfidenceSettings(threshold=0.3, keep_known=0.8))
     folder = tmp_path_factory.mktemp("carried")
     bundle = replace(source, tta_views=VIEWS)
     model = save_bundle(bundle, folder / "model")

@@ -102,7 +102,7 @@ def test_a_precision_out_of_reach_says_no_more_than_without_it() -> None:
     settings = ConfidenceSettings(target_accuracy=0.8)
     model = fit_label_rule(Outputs(logits), targets, settings, NAMES)
     rare = model.thresholds[2]
-    assert rare.value == ConfidenceSettings().threshold > 0.8
+    assert rare.value == ConfidenceSettings().least_probability > 0.8
     assert "without a guarantee" in rare.message
     assert "--target-accuracy" in rare.message
 

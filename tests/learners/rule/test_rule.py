@@ -126,7 +126,7 @@ def test_what_it_was_fitted_to_is_answered_as_it_was_by_any_engine(score, option
     """The last bits differ between engines; items on which thresholds lie pass all the same."""
     logits, labels, features = world(300, seed=6)
     held_out, train = Outputs(logits, labels, features), Outputs(*world(200, seed=5))
-    settings = ConfidenceSettings(**({"threshold": 0.5} | options), score=score)
+    settings = ConfidenceSettings(**({"threshold": 0.5, "keep_known": 0.8} | options), score=score)
     model = fit_rule(held_out, train, settings)
     first = model.decide(logits, features).label
     # Fisher's ranks are those of one item more than it was fitted to.
@@ -261,8 +261,12 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, target):
     logits, _, features = world(300, seed=1)
     wrong = np.random.default_rng(0).integers(0, 4, 300)
     held_out, train = Outputs(logits, wrong, features), Outputs(*world(800, seed=2))
-    plain = fit_rule(held_out, train, ConfidenceSettings(score=score, threshold=0.7))
-    settings = ConfidenceSettings(score=score, threshold=0.7, target_accuracy=target)
+    plain = fit_rule(
+        held_out, train, ConfidenceSettings(score=score, threshold=0.7, keep_known=0.8)
+    )
+    settings = ConfidenceSettings(
+        score=score, threshold=0.7, keep_known=0.8, target_accuracy=target
+    )
     model = fit_rule(held_out, train, settings)
     answered, default = (one.decide(logits, features).label != NO_CLASS for one in (model, plain))
     assert not (answered & ~default).any()
@@ -527,6 +531,19 @@ def test_a_stored_model_keeps_as_many_known_items_as_one_fitted_so():
     assert stored.but(keep_known=0.951).floor.by_score == (
         stored.but(keep_known=0.96).floor.by_score
     ), "rounded up to a whole percent"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"threshold": 0.8}, {"threshold": 0.95}, {"threshold": 0.0}, {"keep_known": 0.9}, {"keep_known": 1.0},
+     {"threshold": 0.6, "keep_known": 0.9}, {"threshold": 0.0, "keep_known": 0.7}],
+)  # fmt: skip
+def test_a_flag_means_the_same_at_training_and_later(flags):
+    """A copy by `learners.adjust` has the rule that training with its flags would have set."""
+    logits, _, features = world(600, seed=4)
+    trained, later = fitted(**flags), fitted().but(**flags)
+    assert later.refuses_as(trained)
+    assert later.decide(logits, features).reason == trained.decide(logits, features).reason
 
 
 def test_rules_that_keep_known_cannot_change_say_so():
