@@ -26,7 +26,7 @@ from datasets.core.address import local
 from datasets.core.checked import check_fields, one_of
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, first_line
 from datasets.core.upstream import rle4_decoded
-from datasets.images.standalone import fit, rgb, short_side
+from datasets.images.standalone import fit, read_planes, rgb, short_side
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +155,7 @@ def open_picture(
                 if header is not None:
                     header(picture, file)
                 if picture.format != "JPEG":  # `rgb` chooses the size before it decodes a JPEG
+                    read_planes(picture)
                     picture.load()
                     # HEIC states a size in its header and another in each tile.
                     _check_size(picture, name)

@@ -40,6 +40,7 @@ def rgb(picture: Image.Image, at_least: int = 0) -> Image.Image:
         picture.draft(
             "RGB", (at_least * picture.width // short, at_least * picture.height // short)
         )
+    read_planes(picture)
     picture.load()
     if picture.format == "PPM" and picture.mode == "I":
         # Pillow scales a 16-bit PGM to 0 to 65535 and calls it 32-bit.
@@ -59,6 +60,26 @@ def rgb(picture: Image.Image, at_least: int = 0) -> Image.Image:
         layer = picture.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
     return picture.convert("RGB")
+
+
+def read_planes(picture: Image.Image) -> None:
+    """Make Pillow read the planes of an uncompressed TIFF (PlanarConfiguration 2) at their 16 bits a sample.
+
+    It takes them for 8 bits, which gives noise (`TiffImagePlugin._setup`). Raises ValueError for planes that it cannot
+    read at all, such as those of CMYK.
+    """
+    tiff: Any = picture
+    if picture.format != "TIFF" or not tiff.tile or tiff.tag_v2.get(284) != 2:
+        return
+    bits = {*tiff.tag_v2.get(258, (8,))}
+    if bits <= {8} or any(tile[0] != "raw" or len(tile.args[0]) != 1 for tile in tiff.tile):
+        return
+    if bits != {16} or picture.mode not in ("RGB", "RGBA"):
+        raise ValueError("samples stored in planes, of a depth or colours that are not read so")
+    order = "L" if tiff.tag_v2.prefix == b"II" else "B"
+    tiff.tile = [
+        tile._replace(args=(f"{tile.args[0]};16{order}", *tile.args[1:])) for tile in tiff.tile
+    ]
 
 
 def fit(picture: Image.Image, preprocessing: dict[str, Any]) -> Image.Image:

@@ -436,3 +436,58 @@ def test_the_program_of_a_shared_model_makes_the_same_pixels(
     preprocessing = Preprocessing(size=32, resize=resize)
     expected = pixels(preprocessing.fit(open_picture(file)))
     np.testing.assert_array_equal(model_input(file, preprocessing.to_dict())[0], expected)
+
+
+def planar_tiff(planes, order, *, photometric, tile=0, rows=0):
+    """The bytes of an uncompressed 16-bit TIFF whose ``planes`` [n, height, width] lie one after the other."""
+    n, height, width = planes.shape
+    across, down = (tile, tile) if tile else (width, rows or height)
+    parts = []
+    for plane in planes:
+        for y in range(0, height, down):
+            for x in range(0, width, across):
+                part = plane[y : y + down, x : x + across]
+                if tile:
+                    part = np.pad(part, [(0, tile - part.shape[0]), (0, tile - part.shape[1])])
+                parts.append(part.astype(order + "u2").tobytes())
+    tags = {
+        256: (3, [width]), 257: (3, [height]), 258: (3, [16] * n), 259: (3, [1]), 262: (3, [photometric]),
+        277: (3, [n]), 284: (3, [2]), 324 if tile else 273: (4, []), 325 if tile else 279: (4, [*map(len, parts)]),
+    }  # fmt: skip
+    tags |= {322: (3, [tile]), 323: (3, [tile])} if tile else {278: (3, [down])}
+    if n == 4 and photometric == 2:
+        tags[338] = (3, [2])
+    behind = 8 + 2 + 12 * len(tags) + 4
+    extra = b""
+    size = sum(
+        c * len(parts if not v else v) for k, v in tags.values() for c in [2 if k == 3 else 4]
+    )
+    first = behind + size
+    places = [first + sum(map(len, parts[:i])) for i in range(len(parts))]
+    entries = b""
+    for tag, (kind, values) in sorted(tags.items()):
+        values = values or places
+        content = struct.pack(order + "HI"[kind == 4] * len(values), *values)
+        if len(content) <= 4:
+            field = content.ljust(4, b"\0")
+        else:
+            field, extra = struct.pack(order + "I", behind + len(extra)), extra + content
+        entries += struct.pack(order + "HHI", tag, kind, len(values)) + field
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "IH", 8, len(tags))
+    return head + entries + bytes(4) + extra.ljust(size, b"\0") + b"".join(parts)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("layout", [{}, {"rows": 7}, {"tile": 16}], ids=["one", "strips", "tiles"])
+@pytest.mark.parametrize("bands", [3, 4])
+def test_the_planes_of_16_bit_tiffs_are_read_as_they_are(order, layout, bands):
+    rng = np.random.default_rng(0)
+    planes = rng.integers(0, 65536, (bands, 37, 45)).astype(np.uint16)
+    planes[3:] = 65535  # opaque
+    picture = open_picture(planar_tiff(planes, order, photometric=2, **layout))
+    np.testing.assert_allclose(np.moveaxis(planes[:3], 0, -1) / 257, picture, atol=1)
+
+
+def test_planes_that_cannot_be_read_are_refused():
+    with pytest.raises(BadFile, match="planes"):
+        open_picture(planar_tiff(np.zeros((4, 8, 8), np.uint16), "<", photometric=5))
