@@ -459,9 +459,7 @@ def planar_tiff(planes, order, *, photometric, tile=0, rows=0):
         tags[338] = (3, [2])
     behind = 8 + 2 + 12 * len(tags) + 4
     extra = b""
-    size = sum(
-        c * len(parts if not v else v) for k, v in tags.values() for c in [2 if k == 3 else 4]
-    )
+    size = sum(c * len(v or parts) for k, v in tags.values() for c in [2 if k == 3 else 4])
     first = behind + size
     places = [first + sum(map(len, parts[:i])) for i in range(len(parts))]
     entries = b""
