@@ -24,6 +24,7 @@ def test_background_is_of_the_split_of_the_nearest_call(overlap, tmp_path):
         overlap=overlap, most={"train": 99, "test": 99}, seed=0,
     )  # fmt: skip
     trained, held = (rest.loc[rest["split"].eq(split)] for split in ("train", "test"))
-    assert len(trained) > 8 and len(held) > 8
+    assert len(trained) > 8
+    assert len(held) > 8
     assert trained["end"].max() <= held["start"].min()
     assert 27 < trained["end"].max() <= 31
