@@ -14,7 +14,7 @@ from datasets.core.part import Box
 from datasets.core.scanning import NOT_UTF8, in_unicode
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.beside import Below
-from datasets.sources.regions import box_of_pixels, one_label_each, usable_label
+from datasets.sources.regions import box_of_pixels, one_label_each, upright, usable_label
 
 #: Fields of an image that COCO Camera Traps adds, by the column that each becomes. Pictures of one place stay together.
 _OF_CAMERA = {
@@ -103,7 +103,8 @@ def _row(
     box, pixels = dict.fromkeys(Box._fields, float("nan")), one.get("bbox")
     if pixels is not None and pixels != []:
         try:
-            box = box_of_pixels(pixels, (image.get("width"), image.get("height")))._asdict()
+            size = image.get("width"), image.get("height")
+            box = upright(box_of_pixels(pixels, size), size, image["path"])._asdict()
         except ValueError as error:
             where = f"{quoted(pixels)} (x, y, width and height in pixels)"
             raise ValueError(f"{where}: {error}") from None

@@ -17,7 +17,7 @@ from datasets.core.scanning import SHOWN, files_below, is_user_file, walk
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, in_order
 from datasets.sources.beside import Below
-from datasets.sources.regions import usable_label
+from datasets.sources.regions import one_label_each, usable_label
 
 Line = tuple[int, list[str]]
 
@@ -219,6 +219,8 @@ def read(path: Path, options: ReadOptions) -> Rows:
             elif file not in sounds and as_path(file) not in tables:
                 rejected.append(Rejected(file, "neither a recording nor a table of labels"))
     frame = pd.DataFrame(rows).drop_duplicates(["path", "start", "end", "label"])
+    if options.multi_label:
+        frame, _ = one_label_each(frame, joined=True)
     return Rows(frame.reset_index(drop=True), rejected)
 
 
@@ -287,5 +289,6 @@ def add_format(
         TrackSource(
             name=name, order=order, claims=claims, read=read, endings=(ending,), reads=reads,
             check=check, starts=starts, has_header=has_header, parse=parse,
+            has_multi_label=lambda path: True,
         )
     )  # fmt: skip

@@ -13,13 +13,14 @@ from xml.etree.ElementTree import Element
 from datasets.core.address import as_path
 from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
+from datasets.core.part import Box
 from datasets.core.scanning import files_below, is_user_file
 from datasets.core.xml_files import line_of, read_xml
 from datasets.items.columns import SPLIT_NAMES
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.beside import Below
-from datasets.sources.regions import box_of_pixels, one_label_each, usable_label
+from datasets.sources.regions import box_of_pixels, one_label_each, upright, usable_label
 
 _ROOT, _FOLDER, _PICTURES = "annotation", "annotations", "JPEGImages"
 _BEGINS = re.compile(rf"<{_ROOT}[\s>]")
@@ -45,6 +46,7 @@ def read_annotations(path: Path, options: ReadOptions) -> Rows:
     named = [as_path(one) for one in files if one.lower().endswith(".xml")]
     objects: dict[Path, list[dict[str, Any]]] = {}
     names: dict[Path, list[str]] = {}
+    sizes: dict[Path, tuple[float, float]] = {}
     for file in named if path.is_dir() else [path]:
         if file.is_relative_to(path) and file.is_file():  # and no pipe
             try:
@@ -54,6 +56,7 @@ def read_annotations(path: Path, options: ReadOptions) -> Rows:
                 continue
             names[file] = _names(root)
             objects[file] = []
+            sizes[file] = _size(root)
             for one in root.iterfind("object"):
                 try:
                     objects[file].append(_row(root, one, options))
@@ -61,11 +64,16 @@ def read_annotations(path: Path, options: ReadOptions) -> Rows:
                     rejected.append(Rejected(f"{file}, line {line_of(one)}", str(error)))
     pictures, bad = _pictures(names, Below(home, "picture", photos))
     rejected += bad
-    rows = [
-        {"path": picture, "split": _split(file, folder), **one}
-        for file, picture in pictures.items()
-        for one in objects[file]
-    ]
+    rows = []
+    for file, picture in pictures.items():
+        for one in objects[file]:
+            edges = Box(*(one[name] for name in Box._fields))
+            try:
+                box = upright(edges, sizes[file], picture)
+            except ValueError as error:
+                rejected.append(Rejected(picture, f"{file.name}: {error}"))
+                continue
+            rows.append({"path": picture, "split": _split(file, folder), **one, **box._asdict()})
     if not rows:
         raise SecondhandError(
             f"--data {path}: no object of a picture in it{first_left_out(rejected, 'one')}"
@@ -137,13 +145,17 @@ def _row(root: Element, one: Element, options: ReadOptions) -> dict[str, Any]:
     label = options.label or usable_label(" ".join((one.findtext(name) or "").split()))
     texts = [one.findtext(f"bndbox/{edge}") for edge in _EDGES]
     left, upper, right, lower = map(_number, texts)
-    width, height = (_number(root.findtext(f"size/{side}")) for side in ("width", "height"))
     try:
-        box = box_of_pixels((left, upper, right - left, lower - upper), (width, height))
+        box = box_of_pixels((left, upper, right - left, lower - upper), _size(root))
     except ValueError as error:
         edges = ", ".join(f"{n} {quoted(t)}" for n, t in zip(_EDGES, texts, strict=True))
         raise ValueError(f"{edges}: {error}") from None
     return {"label": label, **box._asdict()}
+
+
+def _size(root: Element) -> tuple[float, float]:
+    """Width and height of the picture in pixels, as stated."""
+    return _number(root.findtext("size/width")), _number(root.findtext("size/height"))
 
 
 def _number(text: str | None) -> float:

@@ -55,6 +55,7 @@ def items(kind: str) -> Items:
         ({"head": "stages"}, {"items": "picture"}, {"freeze_epochs": "fit"}),
         ({"head": "cosine", "epochs": 0}, {"items": "picture"}, {"freeze_epochs": 20}),
         ({"freeze_epochs": 3}, {"items": "picture"}, {"freeze_epochs": 3, "lr": 6e-3}),
+        ({"weights": "none"}, {"items": "picture"}, {"lr_mult": 1.0}),
         ({"lr": 1.0, "lr_mult": 7}, {"items": "sound"}, {"lr": 1.0, "lr_mult": 7}),
         # A warm start: the model's network, and few epochs.
         ({}, {"origin": MODEL}, {**MODEL, "epochs": 0, "lr": None}),
