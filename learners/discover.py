@@ -148,8 +148,8 @@ def _lines(found: Discoveries, fdr: float) -> list[str]:
     elif fewest > refused:
         needed = calibration_needed(found.judged, refused, fdr)
         lines.append(
-            f"No single file can be called new at --fdr {fdr:g}: {found.calibration} calibration files, or groups of "
-            f"them, are too few. For {refused} new files among {found.judged}, at least {needed} are needed."
+            f"No single file can be called new at --fdr {fdr:g}: {found.calibration} calibration files are too few (a "
+            f"group counts as one). For {refused} new files among {found.judged}, at least {needed} are needed."
         )
     else:
         lines.append(
