@@ -100,20 +100,16 @@ def guard(cell: T) -> T | str:
     """
     if not isinstance(cell, str):
         return cell
-    if _SPLITS.search(cell):
-        cell = _COMPUTED_PART.sub(r"\1'", cell)
-    if _COMPUTED.match(cell) and not _NUMBER.fullmatch(cell):
-        return f"'{cell}"
-    return cell
+    text = _COMPUTED_PART.sub(r"\1'", cell) if _SPLITS.search(cell) else cell
+    return f"'{text}" if _COMPUTED.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def unguard(cell: T) -> T | str:
     """Undo `guard`."""
     if not isinstance(cell, str) or "'" not in cell:
         return cell
-    if cell.startswith("'") and _COMPUTED.match(cell):
-        cell = cell[1:]
-    return _GUARDED_PART.sub(r"\1", cell)
+    text = cell[1:] if cell.startswith("'") and _COMPUTED.match(cell) else cell
+    return _GUARDED_PART.sub(r"\1", text)
 
 
 def write_rows(stream: TextIO, rows: Iterable[Iterable[object]]) -> None:
