@@ -48,14 +48,18 @@ def items(kind: str) -> Items:
         ({}, {"items": "sound"}, {"freeze_epochs": "fit", "lr": 3e-4, "lr_mult": None}),
         *(
             (asked, {"items": kind}, {"freeze_epochs": 1, "lr": 6e-3, "lr_mult": lr_mult})
-            for asked in ({"head": "cosine"}, {"weights": "none"}, {"freeze_epochs": 1})
+            for asked in ({"head": "cosine"}, {"freeze_epochs": 1})
             for kind, lr_mult in (("picture", 100), ("strain", 100), ("sound", 2))
         ),
         ({"head": "linear"}, {"items": "picture"}, {"freeze_epochs": "fit"}),
         ({"head": "stages"}, {"items": "picture"}, {"freeze_epochs": "fit"}),
         ({"head": "cosine", "epochs": 0}, {"items": "picture"}, {"freeze_epochs": 20}),
         ({"freeze_epochs": 3}, {"items": "picture"}, {"freeze_epochs": 3, "lr": 6e-3}),
-        ({"weights": "none"}, {"items": "picture"}, {"lr_mult": 1.0}),
+        # Random weights: one rate for all layers.
+        *(
+            ({"weights": "none"}, {"items": kind}, {"freeze_epochs": 1, "lr": 6e-3, "lr_mult": 1.0})
+            for kind in ("picture", "strain", "sound")
+        ),
         ({"lr": 1.0, "lr_mult": 7}, {"items": "sound"}, {"lr": 1.0, "lr_mult": 7}),
         # A warm start: the model's network, and few epochs.
         ({}, {"origin": MODEL}, {**MODEL, "epochs": 0, "lr": None}),
