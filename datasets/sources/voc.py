@@ -64,16 +64,16 @@ def read_annotations(path: Path, options: ReadOptions) -> Rows:
                     rejected.append(Rejected(f"{file}, line {line_of(one)}", str(error)))
     pictures, bad = _pictures(names, Below(home, "picture", photos))
     rejected += bad
-    rows = []
+    rows: list[dict[str, Any]] = []
     for file, picture in pictures.items():
-        for one in objects[file]:
-            edges = Box(*(one[name] for name in Box._fields))
+        for row in objects[file]:
+            edges = Box(*(row[name] for name in Box._fields))
             try:
                 box = upright(edges, sizes[file], picture)
             except ValueError as error:
                 rejected.append(Rejected(picture, f"{file.name}: {error}"))
                 continue
-            rows.append({"path": picture, "split": _split(file, folder), **one, **box._asdict()})
+            rows.append({"path": picture, "split": _split(file, folder), **row, **box._asdict()})
     if not rows:
         raise SecondhandError(
             f"--data {path}: no object of a picture in it{first_left_out(rejected, 'one')}"

@@ -65,10 +65,10 @@ def _named_body(
             raise SecondhandError(
                 f"--size {shape[0]}: inputs of {name} are {hearing.size} pixels high; leave --size out"
             )
-        body = SpeechEmbedding() if name == SPEECH else YAMNet()
+        heard: SpeechEmbedding | YAMNet = SpeechEmbedding() if name == SPEECH else YAMNet()
         if pretrained:
-            load_packaged(body, name)
-        return body, hearing
+            load_packaged(heard, name)
+        return heard, hearing
     if name not in PACKAGED:
         return _timm_body(name, shape, pretrained, weights)
     body, preprocessing = _timm_body(PACKAGED[name].architecture, shape, False, weights)

@@ -128,7 +128,7 @@ def sound_tensors(index: Path) -> dict[str, Tensor]:
 
     places = ["stem"]
     places += [f"blocks.{block}.{half}" for block in range(len(BLOCKS)) for half in (0, 1)]
-    state = {}
+    state: dict[str, torch.Tensor] = {}
     for number, place in enumerate(places):
         # Height, width, input and output; of a depthwise one its 32 to 1024 inputs have an output each.
         depthwise = place.endswith(".0")
