@@ -169,7 +169,12 @@ def compare(table: Items, settings: Settings, device: str) -> BackboneSelection:
             # Not every platform has the package of the second default; the third may be fetched later.
             by_default = settings.network.backbone == SOUND_BACKBONE
             level = logging.INFO if name == SOUND else logging.DEBUG
-            log.log(level if by_default else logging.WARNING, "Backbone %s is left out: %s", shown(name), error)
+            log.log(
+                level if by_default else logging.WARNING,
+                "Backbone %s is left out: %s",
+                shown(name),
+                error,
+            )
         else:
             log.debug("%s: NLL %.3f (%.0f s)", shown(name), candidate.nll, time.monotonic() - start)
         candidates.append(candidate)
