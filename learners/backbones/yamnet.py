@@ -41,8 +41,7 @@ SOUND_INPUT = Preprocessing(
 class Convolution(nn.Module):
     """A convolution without bias, batch normalisation, and ReLU; edges are padded as in TensorFlow.
 
-    The averages of the normalisation stay as they are in training: those of a batch of a few clips, whose patches are
-    alike or silent, are far from them.
+    The averages of the normalisation stay as they are in training, whose batches are patches of a few clips.
     """
 
     def __init__(self, before: int, after: int, side: int, stride: int = 1, groups: int = 1):
