@@ -2,7 +2,8 @@
 
 Validation and calibration items of the earlier run are never trained on, and its training items are never
 validated on, because the weights have seen them. A new file that belongs to an old one (same group,
-near-duplicate, or the same recording) gets the old one's split. All others are split as usual.
+near-duplicate, or the same recording) gets the old one's split. All others are split as usual. The head of a
+cross-fitted model has seen all items but those of the test split; they are split anew, for a head that starts anew.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 #: Why a file of an earlier run is left out.
 CHANGED = "its content has changed since the earlier run"
+#: File of a run whose head has learnt from the files of all splits but the test split.
+CROSS_FITTED = "cross_fit.json"
 #: Column that marks the items of an earlier run.
 REHEARSED = "rehearsed"
 
@@ -92,6 +95,12 @@ def mark_rehearsed(table: Items, file: Path, data: DataSettings, seed: int) -> N
     frame = table.frame
     old = frame["path"].isin(before) & frame["split"].ne("")
     frame = frame.assign(**{REHEARSED: old})
+    everything = is_cross_fitted(file.parent)
+    if everything:
+        taught = earlier["split"].isin(["valid", "calibration"])
+        earlier = earlier.assign(split=earlier["split"].mask(taught, "train"))
+        taught = old & frame["split"].isin(["valid", "calibration"])
+        frame = frame.assign(split=frame["split"].mask(taught, "train"))
     corrected = frame["path"].isin(table.corrections["path"])
     learnt = frame.loc[old & frame["split"].eq("train") & ~corrected]
     missing = before - {*frame["path"], *table.unknown_items["path"]}
@@ -123,7 +132,15 @@ def mark_rehearsed(table: Items, file: Path, data: DataSettings, seed: int) -> N
             "classes without training files, left out: %s. Add files to them with --data",
             ", ".join(names),
         )
+    if everything:
+        again = is_rehearsed(frame) & frame["split"].eq("train")
+        frame = frame.assign(split=frame["split"].mask(again, ""))
     table.frame = frame.reset_index(drop=True)
+
+
+def is_cross_fitted(run: Path) -> bool:
+    """Whether the model in a run's folder has learnt from the files of all splits but the test split."""
+    return (run / CROSS_FITTED).is_file()
 
 
 def check_groups(frame: pd.DataFrame, data: DataSettings) -> None:
@@ -195,7 +212,7 @@ def _split_new_items(
     try:
         alone, rejected = split(alone, beside=bound)
     except SecondhandError as error:
-        if data.cv is not None or data.fold is not None:
+        if data.cv is not None or data.fold is not None or not bound["split"].eq("valid").any():
             raise
         log.warning(
             "all new items are used for training, and none for validation or calibration: %s", error

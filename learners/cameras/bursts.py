@@ -11,6 +11,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from datasets.cameras.clock import Clock, iso
 from datasets.core.address import split
@@ -258,6 +259,7 @@ def fit_event_threshold(
     paths: Sequence[str],
     settings: ConfidenceSettings,
     table: Items,
+    outside: Sequence[tuple[NDArray[np.bool_], Rule]] = (),
 ) -> Threshold | None:
     """The threshold on the probability of an event, from the events that the calibration files form; None of other
     items than photos.
@@ -272,6 +274,7 @@ def fit_event_threshold(
     calibration : outputs of the n calibration items, with groups.
     labels, paths : their n labels and files.
     table : the items of the run, with the times of their files, and their deployments.
+    outside : of cross-fitted items, bool [n], the rule that is not measured to themselves.
     """
     if not KINDS[table.kind].photo:
         return None
@@ -279,6 +282,19 @@ def fit_event_threshold(
     frames = predictions_from(
         rule, classes, parts, calibration.logits, calibration.features, top=every
     )
+    for mask, judge in outside:
+        own = np.flatnonzero(mask)
+        assert calibration.features is not None
+        of_fold = predictions_from(
+            judge,
+            classes,
+            [parts[n] for n in own],
+            calibration.logits[own],
+            calibration.features[own],
+            top=every,
+        )
+        for number, frame in zip(own, of_fold, strict=True):
+            frames[int(number)] = frame
     found = events_of(paths, table.clock)
     events = [event for event in found if len({labels[n] for n in event}) == 1]
     all_answered = rule.but(threshold=0.0)

@@ -27,6 +27,12 @@ FEW_GROUPS = 10
 PARTS = ("test", "calibration", "valid")
 
 
+#: Metric of a cross-fitted model: the number of its folds. Its calibration files are all files, each of which is measured
+#: by a head that had not seen it.
+CROSS_FIT = "cross_fit_folds"
+UNSEEN = "each by a head that had not seen it"
+
+
 @dataclass(frozen=True)
 class Result:
     """The result of a run, as values.
@@ -75,10 +81,13 @@ class Counts(NamedTuple):
     named_right: int
     answered: int
     right: int  # of the answered
+    cross_fitted: bool = False
 
     @property
     def files(self) -> str:
         """What the counts are of."""
+        if self.cross_fitted:
+            return f"{self.items} files, {UNSEEN}"
         return f"{self.items} {part_name(self.part)} files"
 
 
@@ -87,7 +96,13 @@ def counts_of(metrics: Mapping[str, Any], part: str) -> Counts:
     items = int(metrics[f"{part}_items"])
     answered = round(metrics[f"{part}_coverage"] * items)
     right = round((metrics.get(f"{part}_accuracy_of_accepted") or 0.0) * answered)
-    return Counts(part, items, round(metrics[f"{part}_accuracy"] * items), answered, right)
+    named = round(metrics[f"{part}_accuracy"] * items)
+    return Counts(part, items, named, answered, right, is_cross_fitted(metrics, part))
+
+
+def is_cross_fitted(metrics: Mapping[str, Any], part: str) -> bool:
+    """Whether the files of a part also taught the model, and each was measured by a head that had not seen it."""
+    return part == "calibration" and bool(metrics.get(CROSS_FIT))
 
 
 def right_of_answered(right: int, answered: int) -> str:
@@ -106,7 +121,8 @@ def denominator(metrics: Mapping[str, Any], name: str) -> str:
         kind = "of unknown classes" if part == "unknown" else "of the background"
         return f"{counted(items, 'file')} {kind}"
     if figure in ("accuracy", "coverage"):
-        return f"{items} {part_name(part)} files"
+        unseen = f"{items} files, {UNSEEN}"
+        return unseen if is_cross_fitted(metrics, part) else f"{items} {part_name(part)} files"
     return ""
 
 
@@ -170,10 +186,11 @@ def small_data(metrics: Mapping[str, Any], files: int, uncalibrated: Sequence[st
         hardly = (
             "how good the model is, nor how sure it may be" if n < FEW else "how sure it may be"
         )
-        lines.append(
-            f"{counted(n, 'calibration file')} of {files} files in all: too few to show {hardly}. {ENOUGH} are needed, "
-            "which is what a run sets aside of about 670 files."
-        )
+        few = f"{counted(n, 'calibration file')} of {files} files in all"
+        rest = ", which is what a run sets aside of about 670 files"
+        if is_cross_fitted(metrics, "calibration"):
+            few, rest = counted(n, "file"), ""
+        lines.append(f"{few}: too few to show {hardly}. {ENOUGH} are needed{rest}.")
     if uncalibrated:
         others = f" and {len(uncalibrated) - 5} more" if uncalibrated[5:] else ""
         lines.append(
@@ -215,7 +232,10 @@ def _single(
 ) -> list[str]:
     counts = counts_of(metrics, part)
     accuracy = _limits(metrics, f"{part}_accuracy")
-    lines = [f"Named right: {counts.named_right} of {items} {files} ({accuracy})."]
+    unseen = ""
+    if counts.cross_fitted:
+        files, unseen = "files", f", {UNSEEN}"
+    lines = [f"Named right: {counts.named_right} of {items} {files}{unseen} ({accuracy})."]
     if counts.answered:
         limits = _limits(metrics, f"{part}_accuracy_of_accepted")
         right = right_of_answered(counts.right, counts.answered)

@@ -137,8 +137,25 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
     labels: Ints = np.asarray(truths, dtype=np.int64)
     decided = Decisions.of_none(classes)
     if len(rows):
-        decided = rule.decide(logits[rows], features, paths=frame["path"].tolist())
+        decided = _decide(evaluation, rule, rows, logits[rows], features)
     return ScoredItems(rows, labels, logits[rows], units_of(frame), decided, rule)
+
+
+def _decide(
+    evaluation: Evaluation, rule: Rule, rows: Ints, logits: Floats, features: Any
+) -> Decisions:
+    """What the rule decides on these rows; of cross-fitted ones, that of their fold."""
+    paths = evaluation.predictions["path"].iloc[rows].tolist()
+    if evaluation.folds is None:
+        return rule.decide(logits, features, paths=paths)
+    folds, parts = evaluation.folds[rows], list[tuple[Ints, Decisions]]()
+    for fold in np.unique(folds):
+        own = np.flatnonzero(folds == fold)
+        judge = evaluation.rules.get(int(fold), rule)
+        given = None if features is None else features[own]
+        measured = judge.decide(logits[own], given, paths=[paths[row] for row in own])
+        parts.append((own, measured))
+    return rule.again(Decisions.joined(parts))
 
 
 def measure(predictions: pd.DataFrame) -> dict[str, Any]:

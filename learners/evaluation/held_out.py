@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,8 @@ from learners.cameras.when import when_and_where
 from learners.inference.predictions import FIELDS, Floats, collect
 from learners.inference.predictor import Predictor
 from learners.rule.arrays import Outputs
+from learners.rule.base import AnyRule
+from learners.rule.folds import Folds
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,10 @@ class Evaluation:
     lines : sentences at the top of the report and on the terminal.
     notes : sentences for the terminal only.
     changes : `Changes` since the model of the warm start; None without one.
+    folds : [n], fold of each row that a head predicted which had not seen it, -1 for other rows; None without
+        cross-fitting.
+    rules : of each fold the rule with the distances to the training items outside it.
+    of_reference : fold of each training item to which distances are measured; None without cross-fitting.
     """
 
     predictions: pd.DataFrame
@@ -63,6 +70,9 @@ class Evaluation:
     lines: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     changes: Any = None
+    folds: NDArray[np.int64] | None = None
+    rules: Mapping[int, AnyRule] = field(default_factory=dict)
+    of_reference: NDArray[np.int64] | None = None
 
     @property
     def known(self) -> pd.DataFrame:
@@ -76,7 +86,14 @@ class Evaluation:
     def where(self, kept: NDArray[np.bool_]) -> Evaluation:
         """The rows where ``kept [n]`` is true, without figures."""
         predictions = self.predictions.loc[kept].reset_index(drop=True)
-        return Evaluation(predictions, self.logits[kept], self.features[kept])
+        return Evaluation(
+            predictions,
+            self.logits[kept],
+            self.features[kept],
+            folds=None if self.folds is None else self.folds[kept],
+            rules=self.rules,
+            of_reference=self.of_reference,
+        )
 
 
 @dataclass(frozen=True)
@@ -91,6 +108,7 @@ class Measured:
     reference_truths : labels of the training items.
     background : whether the network learned a background class.
     table : the table of all items.
+    folds : of the calibration items and of the training items, if they are the same; else None.
     """
 
     items: Outputs
@@ -100,6 +118,7 @@ class Measured:
     reference_truths: list[str]
     background: bool
     table: Items
+    folds: Folds | None = None
 
 
 def outputs_to_calibrate(

@@ -34,3 +34,26 @@ class Passed:
     def get(self, parts: Sequence[Part]) -> tuple[Floats, Floats]:
         rows = self._rows.read(np.array([self._row[part] for part in parts]))
         return rows[:, : self._classes], rows[:, self._classes :]
+
+    def through(self, weight: Floats, bias: Floats) -> Passed:
+        """The same parts behind another linear layer, [classes, width] and [classes], where these rows hold the inputs
+        of the layer instead of logits.
+        """
+        return _Behind(self, weight, bias)
+
+
+class _Behind(Passed):
+    """`Passed.through`."""
+
+    def __init__(self, inputs: Passed, weight: Floats, bias: Floats) -> None:
+        self.inputs, self.weight, self.bias = inputs, weight, bias
+
+    def __contains__(self, part: Part) -> bool:
+        return part in self.inputs
+
+    def put(self, parts: Sequence[Part], logits: Floats, features: Floats) -> None:
+        self.inputs.put(parts, logits, features)
+
+    def get(self, parts: Sequence[Part]) -> tuple[Floats, Floats]:
+        inputs, features = self.inputs.get(parts)
+        return inputs @ self.weight.T + self.bias, features

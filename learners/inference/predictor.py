@@ -182,6 +182,24 @@ class Predictor:
         other.bundle, other.rule = replace(self.bundle, rule=rule), rule
         return other
 
+    def behind_passed(self, passed: Passed) -> Predictor:
+        """A predictor of the same network for which other outputs have passed already."""
+        other = copy(self)
+        other.passed = passed
+        return other
+
+    def behind(self, weight: Floats, bias: Floats) -> Predictor:
+        """A predictor whose logits are those of a linear layer, [classes, width] and [classes], on the logits of this
+        one.
+        """
+        assert self.passed is not None
+        return self.behind_passed(self.passed.through(weight, bias))
+
+    def raw(self, files: Iterable[FileOrPart]) -> Iterator[Output]:
+        """Yield the outputs of all pieces of the files, on which nothing is decided."""
+        for batch in self.decoder.batches(map(as_part, files), self.bs):
+            yield from self._outputs(batch)
+
     def predict(
         self, paths: Iterable[FileOrPart], *, at: float | None = None
     ) -> Iterator[Prediction]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,25 @@ class Decisions:
         """The decisions on no item."""
         number, index, no = np.empty(0), np.empty(0, np.int64), np.empty(0, bool)
         return cls(np.empty((0, classes)), index, number, number, number, number, no)
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[Ints, Decisions]]) -> Decisions:
+        """The decisions on all items from those on some of them, each with the numbers of its items."""
+        order = np.argsort(np.concatenate([numbers for numbers, _ in parts]), kind="stable")
+        values: dict[str, Any] = {}
+        for item in fields(cls):
+            given = [getattr(one, item.name) for _, one in parts]
+            if any(
+                value is None or len(value) != len(one)
+                for value, (_, one) in zip(given, parts, strict=True)
+            ):
+                continue
+            if isinstance(given[0], list):
+                every = [entry for value in given for entry in value]
+                values[item.name] = [every[number] for number in order]
+            else:
+                values[item.name] = np.concatenate(given)[order]
+        return cls(**values)
 
     def where(self, kept: Mask) -> Decisions:
         """The items where ``kept``, bool [n], is true."""

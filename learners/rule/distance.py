@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.core.errors import SecondhandError, counted
 from learners.rule.arrays import Floats, Groups, Mask, Outputs
 from learners.rule.conformal import CalibrationScores
+from learners.rule.folds import Folds
 from learners.rule.scores.base import Score, check_features
 from learners.rule.scores.knn import KNN
-from learners.rule.scores.rmds import RMDS
+from learners.rule.scores.rmds import AXES, PER_AXIS, RMDS
 
 #: Cosine similarity from which two pictures are the same to the network (up to rounding), and as a distance.
 SAME = 0.9999
@@ -63,17 +64,27 @@ class Distance:
         features: NDArray[np.float32],
         alpha: float,
         groups: Groups = None,
+        folds: Folds | None = None,
     ) -> tuple[Distance, Mask, dict[str, Floats], list[str]]:
         """Fit to training items (``reference``) and calibration ``features`` [n, d] in ``groups`` [n].
+
+        With ``folds`` these are the same items, and each is measured to the training items outside its fold
+        (cross-conformal prediction, Vovk 2015, doi 10.1007/s10472-013-9368-4). The axes of the Mahalanobis distance are
+        as many as a fold leaves, because the distances grow with their number.
 
         Returns the distance, whether each calibration item passes it (bool [n]), their scores [n] by name, and notes.
         """
         knn, score, copy = KNN(), None, 0.0
         knn.fit(reference.features, (), ())
         if reference.labels is not None:
-            score = RMDS()
+            axes = AXES if folds is None else max(1, min(AXES, folds.least // PER_AXIS))
+            score = RMDS(axes)
             score.fit(reference.features, (), reference.labels)
-        away, scores = _scores(knn, score, features)
+        if folds is None:
+            away, scores = _scores(knn, score, features)
+        else:
+            whole = cls(alpha, knn, score=score)
+            away, scores = whole._out_of_fold(folds, reference, features)
         near = scores[KNN.name]
         if reference.labels is not None:
             copy = copy_distance(near, knn.apart(reference.labels), alpha)
@@ -87,6 +98,30 @@ class Distance:
                 f"{distance.least} are needed. No file is refused as out of distribution"
             )
         return distance, passed, scores, notes
+
+    def outside(self, folds: Folds, fold: int, labels: NDArray[np.int64] | None) -> Distance:
+        """The distance to the training items outside a fold, under the same calibration; ``labels`` [m] are theirs."""
+        assert self.knn is not None
+        kept = folds.reference != fold
+        knn, score = KNN(), None
+        knn.fit(self.knn.reference[kept], (), ())
+        if self.score is not None and labels is not None:
+            score = RMDS(self.score.axes)
+            score.fit(self.knn.reference[kept], (), labels[kept])
+        return replace(self, knn=knn, score=score)
+
+    def _out_of_fold(
+        self, folds: Folds, reference: Outputs, features: NDArray[np.float32]
+    ) -> tuple[Floats, dict[str, Floats]]:
+        """`_scores` of calibration items, each by the training items outside its fold."""
+        away, scores = np.empty(len(features)), dict[str, Floats]()
+        for fold in folds.numbers:
+            rows, one = folds.items == fold, self.outside(folds, fold, reference.labels)
+            assert one.knn is not None
+            away[rows], by_name = _scores(one.knn, one.score, features[rows])
+            for name, values in by_name.items():
+                scores.setdefault(name, np.empty(len(features)))[rows] = values
+        return away, scores
 
     @property
     def least(self) -> int:

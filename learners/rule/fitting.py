@@ -22,6 +22,7 @@ from learners.rule.base import AnyRule
 from learners.rule.calibrators import Platt, TemperatureScaling
 from learners.rule.conformal import CalibrationScores
 from learners.rule.distance import ALPHA, DISTANCE_OFF, Distance
+from learners.rule.folds import Folds
 from learners.rule.labels import LabelRule
 from learners.rule.rule import KEPT, PROBABILITY, Floor, Rule
 from learners.rule.scores.base import SCORES, check_features, fit_score
@@ -58,8 +59,12 @@ def fit_rule(
     alpha: float = ALPHA,
     background: bool = False,
     paths: Sequence[str] | None = None,
+    folds: Folds | None = None,
 ) -> Rule:
     """Fit to calibration items, which nothing else uses, and training items, each of one class.
+
+    With ``folds`` the calibration items are training items, and their logits are those of heads that were fitted without
+    them.
 
     Parameters
     ----------
@@ -95,7 +100,7 @@ def fit_rule(
     else:
         x = check_features(calibration.features, len(z), paths=paths)
         distance, passed, computed, distance_notes = Distance.fit(
-            reference, x, alpha, calibration.groups
+            reference, x, alpha, calibration.groups, folds
         )
         notes += distance_notes
     foreground = z.max(axis=1, initial=0) > 0 if background else np.ones(len(z), bool)

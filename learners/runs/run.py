@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from learners.backbones.spec import NetworkSpec
     from learners.inference.predictor import Predictor
     from learners.runs.backbone_selection import BackboneSelection
+    from learners.runs.cross_fitting import CrossFit
 
 log = logging.getLogger(__name__)
 
@@ -118,10 +119,12 @@ class Run(Prepared):
     ----------
     predictor : that of the trained model; of several processes only the first uses it.
     interrupted : Ctrl-C ended the training early.
+    cross : the folds, if the head is fitted to all files and they measure it; else None.
     """
 
     predictor: Predictor
     interrupted: bool
+    cross: CrossFit | None = None
 
     @property
     def bundle(self) -> Bundle:

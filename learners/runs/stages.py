@@ -19,10 +19,11 @@ from datasets.items.table import read_items
 from learners import distributed
 from learners.backbones.building import drop_background_row, first_member
 from learners.backbones.spec import NetworkSpec
-from learners.cli.result import Result, find_confusions
+from learners.cli.result import CROSS_FIT, Result, find_confusions
 from learners.evaluation.before_after import compare, maybe_of_new_class
 from learners.evaluation.held_out import (
     Evaluation,
+    Measured,
     outputs_to_calibrate,
     predict_held_out,
     reference_rows,
@@ -36,9 +37,18 @@ from learners.model.tta import PLAIN
 from learners.report.report import write_report
 from learners.rule.base import AnyRule
 from learners.runs.backbone_selection import as_table
+from learners.runs.cross_fitting import (
+    as_measured,
+    cross_fit,
+    may_cross_fit,
+    measured_of,
+    predict_cross,
+    under,
+)
 from learners.runs.folder import provenance, write_csv
 from learners.runs.run import Prepared, Run
 from learners.runs.warm_start import lineage
+from learners.training.cross_fit import starts_anew
 from learners.training.describe import kept_in_words
 from learners.training.features import outputs_by_part
 from learners.training.keep import Kept
@@ -77,7 +87,10 @@ def train(run: Prepared) -> Run:
     if run.selection is not None:
         notes["backbone"] = run.selection.summary
     predictor = _predictor(run, run.model(trained.network, trained.spec, notes), trained.features)
-    return Run(**vars(run), predictor=predictor, interrupted=trained.interrupted)
+    done = Run(**vars(run), predictor=predictor, interrupted=trained.interrupted)
+    if not distributed.is_first() or not may_cross_fit(run, trained.kept):
+        return done
+    return cross_fit(done, trained.features)
 
 
 def _predictor(run: Prepared, bundle: Bundle, features: ByPart) -> Predictor:
@@ -116,7 +129,12 @@ def _write_model_so_far(
 
 
 def calibrate(run: Run) -> Run:
-    """The run with its model calibrated on the calibration split."""
+    """The run with its model calibrated on the calibration split, or on all files if it is cross-fitted."""
+    if run.cross is not None:
+        measured = measured_of(run, run.cross)
+        rule = _rule_of(run, measured, run.predictor)
+        calibrated = replace(run, predictor=run.predictor.under(rule))
+        return replace(calibrated, cross=under(calibrated, run.cross, rule))
     return replace(run, predictor=run.predictor.under(_fitted_rule(run, run.predictor)))
 
 
@@ -124,6 +142,12 @@ def _fitted_rule(run: Prepared, predictor: Predictor) -> AnyRule:
     """The rule of a model, fitted to the calibration split."""
     items, settings = run.items, run.settings
     measured = outputs_to_calibrate(predictor, items.table, items.rows, settings.train.seed)
+    return _rule_of(run, measured, predictor)
+
+
+def _rule_of(run: Prepared, measured: Measured, predictor: Predictor) -> AnyRule:
+    """The rule of a model, fitted to outputs of its network."""
+    settings = run.settings
     rule = run.task.fit_rule(measured, predictor.classes, settings.confidence)
     temperature = rule.calibrator.temperature.value
     log.debug("Temperature %.2f from %d items", temperature, len(measured.paths))
@@ -138,10 +162,15 @@ def predict(run: Run) -> Evaluation:
     Writes ``predictions.csv``, and ``model/`` with the metrics.
     """
     bundle, table, train, origin = run.bundle, run.items.table, run.settings.train, run.origin
-    evaluation = predict_held_out(run.predictor, table)
+    if run.cross is None:
+        evaluation = predict_held_out(run.predictor, table)
+    else:
+        evaluation = predict_cross(run, run.cross)
     if origin is not None:
         evaluation = _without_learnt_unknown(run, origin, evaluation)
     evaluation = run.task.measure(evaluation, bundle)
+    if run.cross is not None:
+        evaluation.metrics[CROSS_FIT] = len(run.cross.predictors)
     evaluation = with_events(evaluation, run.predictor, table)
     bundle.metrics = evaluation.metrics
     bundle.provenance["headline"] = evaluation.figures["headline"]["message"]
@@ -160,11 +189,15 @@ def predict(run: Run) -> Evaluation:
     if origin is not None:
         device = run.settings.speed.device
         earlier = Predictor(origin, device=device, decoded=run.decoded, bs=train.bs)
-        predictions_before = predict_held_out(earlier, table).predictions
-        predictions_after, rehearsed = (
-            evaluation.predictions,
-            table.frame.loc[is_rehearsed(table.frame), "path"],
-        )
+        rehearsed = table.frame.loc[is_rehearsed(table.frame), "path"]
+        compared, shown = evaluation, table
+        if run.cross is not None:
+            shown = replace(table, frame=as_measured(table.frame, run.cross))
+        if starts_anew(origin, table):  # the earlier model has seen these
+            compared = evaluation.where(~evaluation.predictions["path"].isin(rehearsed).to_numpy())
+            shown = replace(shown, frame=shown.frame.loc[~is_rehearsed(shown.frame)])
+        predictions_before = predict_held_out(earlier, shown).predictions
+        predictions_after = compared.predictions
         class_lists = (origin.classes, bundle.classes)
         changes = compare(
             predictions_before,
@@ -227,6 +260,8 @@ def result(run: Run, evaluation: Evaluation) -> Result:
     """The result of a run, as values."""
     table, metrics = run.items.table, run.bundle.metrics
     calibrating = table.frame.loc[table.frame["split"].eq("calibration"), "label"]
+    if run.cross is not None:
+        calibrating = table.frame.loc[run.cross.measured, "label"]
     present = {name for label in calibrating for name in parse_names(label)}
     return Result(
         metrics=metrics,

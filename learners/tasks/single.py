@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError
 from learners.cameras.bursts import fit_event_threshold
@@ -19,8 +20,10 @@ from learners.evaluation.rules import operating_points
 from learners.evaluation.suspects import is_copy, near_duplicates
 from learners.files.jsonable import jsonable
 from learners.report.sections import class_sections
+from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
+from learners.rule.rule import Rule
 from learners.rule.tree import Tree, TreeRule, read_tree, with_tree
 
 if TYPE_CHECKING:
@@ -72,6 +75,7 @@ class SingleLabel:
             settings,
             paths=measured.paths,
             background=measured.background,
+            folds=measured.folds,
         )
         events = fit_event_threshold(
             rule,
@@ -81,6 +85,7 @@ class SingleLabel:
             measured.paths,
             settings,
             measured.table,
+            _outside(rule, measured, reference),
         )
         return with_tree(replace(rule, events=events), self.tree)
 
@@ -105,6 +110,22 @@ class SingleLabel:
             return class_sections(material, evaluation, duplicates=duplicates)
 
         return show
+
+
+def _outside(
+    rule: Rule, measured: Measured, reference: Outputs
+) -> Sequence[tuple[NDArray[np.bool_], Rule]]:
+    """Of each fold its calibration items, bool [n], and the rule by the training items outside it; empty without folds."""
+    folds, labels = measured.folds, reference.labels
+    if folds is None or rule.distance.knn is None or labels is None:
+        return ()
+    return [
+        (
+            folds.items == number,
+            replace(rule, distance=rule.distance.outside(folds, number, labels)),
+        )
+        for number in folds.numbers
+    ]
 
 
 def _checked(measured: Evaluation, model: Bundle) -> Evaluation:

@@ -48,6 +48,7 @@ from learners.training.callbacks import (
     undisturbed_randomness,
 )
 from learners.training.checkpoints import Position
+from learners.training.cross_fit import save_features
 from learners.training.features import (
     Outputs,
     by_part,
@@ -215,6 +216,7 @@ def fit_head(
             seconds = time.monotonic() - start
             items = len(learn.dls.valid_ds)
             records.frozen = by_part(learn, train, valid)
+            save_features(records.keep.folder, records.frozen)
             records.add(Epoch("frozen", 1, 1, figures, items, 0.0, seconds), learn.model)
 
 

@@ -57,6 +57,7 @@ from learners.model.bundle import Bundle
 from learners.tasks.base import Task
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
+from learners.training.cross_fit import read_features, starts_anew
 from learners.training.describe import kept_in_words
 from learners.training.keep import Keep, Kept
 from learners.training.learner import fine_tune, make_learner, tracking_callbacks
@@ -162,6 +163,7 @@ def train_members(
             log.debug("Already trained. Kept %s", kept_in_words(best))
             members.append(network.eval())
             kept.append(best)
+            records.frozen = read_features(member_folder)
             continue
         shown = callbacks.ShowProgress()
         cbs: list[Callback] = [
@@ -190,11 +192,13 @@ def train_members(
         if records.resume(learn.model):
             phase, epoch = records.checkpoints.position
             log.info("Resuming: %s, epoch %d", "all layers" if phase else "head only", epoch + 1)
+            records.frozen = read_features(member_folder)
         with closing(shown), learn.no_bar(), learn.no_logging(), explain_errors():
             try:
                 fine_tune(
                     learn, train, objective, groups=groups, valid_groups=valid_groups,
-                    warm_start=origin is not None, records=records,
+                    warm_start=origin is not None and not starts_anew(origin, items.table),
+                    records=records,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 if distributed.count() > 1:  # the launcher kills processes after a few seconds
@@ -275,7 +279,8 @@ def build_network(
     plain_network = first_member(network)
     check_disk_space(folder, plain_network, settings.train.seeds)
     if origin is not None:
-        _copy_weights_of(origin, plain_network, items.labels, number)
+        anew = starts_anew(origin, items.table)
+        _copy_weights_of(origin, plain_network, items.labels, number, anew=anew)
     elif spec.width is not None and not KINDS[items.table.kind].mel:
         raise SecondhandError(
             f"--backbone {settings.network.backbone} is a network for sounds, but the data are of kind "
@@ -286,13 +291,15 @@ def build_network(
     return plain_network, spec, preprocessing
 
 
-def _copy_weights_of(origin: Bundle, new: nn.Sequential, labels: list[str], number: int) -> None:
-    """Copy the weights of the model ``origin``; log which rows of the head are kept, new and dropped."""
+def _copy_weights_of(
+    origin: Bundle, new: nn.Sequential, labels: list[str], number: int, *, anew: bool = False
+) -> None:
+    """Copy the weights of the model ``origin``, without its head if that starts ``anew``; log which rows of the head are kept, new and dropped."""
     network = origin.network
     sources = [*network.members] if isinstance(network, Ensemble) else [network]
     source = sources[number % len(sources)]
     assert isinstance(source, nn.Sequential)
-    numbers = {name: n for n, name in enumerate(origin.classes)}
+    numbers = {} if anew else {name: n for n, name in enumerate(origin.classes)}
     copy_weights(source, new, [numbers.get(name) for name in labels])
     if number:
         return

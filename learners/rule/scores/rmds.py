@@ -37,6 +37,7 @@ class RMDS(Score):
 
     Attributes
     ----------
+    axes : largest number of principal axes.
     sphere : [d, k], the principal axes, each divided by the standard deviation along it.
     within : [k, k], the axes of the variance within classes, among these, divided likewise.
     means : [classes, k], class means on the axes of ``within``.
@@ -46,7 +47,8 @@ class RMDS(Score):
     name, help = "rmds", "relative Mahalanobis distance"
     shared: ClassVar = {name: name for name in ("sphere", "within", "means", "centre")}
 
-    def __init__(self) -> None:
+    def __init__(self, axes: int = AXES) -> None:
+        self.axes = axes
         self.sphere = self.within = self.means = self.centre = np.empty((0, 0), np.float32)
 
     def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
@@ -54,7 +56,7 @@ class RMDS(Score):
         y = check_labels(labels, len(x), int(np.max(labels)) + 1)
         classes, index = np.unique(y, return_inverse=True)
         centre = x.mean(axis=0, dtype=np.float64)
-        sphere = _sphere(x, centre)
+        sphere = _sphere(x, centre, self.axes)
         z = np.concatenate([block.astype(np.float64) @ sphere for block in _blocks(x)])
         means = np.stack([z[index == c].mean(axis=0) for c in range(len(classes))])
         apart = z - means[index]
@@ -93,10 +95,10 @@ def _blocks(rows: Floats32) -> list[Floats32]:
     return [rows[first : first + BLOCK] for first in range(0, len(rows), BLOCK)]
 
 
-def _sphere(x: Floats32, centre: Floats) -> Floats:
-    """``[d, k]``: `RMDS.sphere` of items ``[n, d]`` around their mean."""
+def _sphere(x: Floats32, centre: Floats, most: int) -> Floats:
+    """``[d, k]``: `RMDS.sphere` of items ``[n, d]`` around their mean, with at most ``most`` axes."""
     few = len(x) < x.shape[1]
-    size = max(1, min(len(x) // PER_AXIS, AXES, x.shape[1]))
+    size = max(1, min(len(x) // PER_AXIS, most, x.shape[1]))
     if few:
         centred = x - centre
         products = centred @ centred.T

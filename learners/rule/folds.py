@@ -1,0 +1,30 @@
+"""The folds of cross-fitting, as the rule sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from learners.rule.arrays import Ints
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Fold of each calibration item, [n], and of each training item, [m]; those of -1 are in no fold.
+
+    Calibration items are training items here: the outputs of each are those of a head that was fitted without its fold.
+    """
+
+    items: Ints
+    reference: Ints
+
+    @property
+    def numbers(self) -> list[int]:
+        """The folds that hold calibration items, ascending."""
+        return [int(number) for number in np.unique(self.items)]
+
+    @property
+    def least(self) -> int:
+        """Number of training items outside the largest fold."""
+        return min(int((self.reference != number).sum()) for number in self.numbers)

@@ -1,0 +1,340 @@
+"""Cross-fitting in a run: a model whose head alone is trained learns from all files, and all files measure it.
+
+Those of a test split, of unknown classes and the held-out background stay out. See `learners.training.cross_fit`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from datasets.core import progress
+from datasets.core.errors import counted
+from datasets.core.files import write_beside
+from datasets.core.part import parts_of
+from datasets.items.items import Items
+from datasets.items.labels import UNKNOWN
+from datasets.items.rehearsal import CROSS_FITTED
+from datasets.items.splits import are_named, split_units
+from learners.backbones.building import first_member
+from learners.evaluation.held_out import (
+    Evaluation,
+    Measured,
+    as_predicted,
+    outputs_of_rows,
+    predict_held_out,
+)
+from learners.inference.passed import Passed
+from learners.inference.predictor import Predictor
+from learners.model.tta import PLAIN
+from learners.rule.arrays import Outputs
+from learners.rule.base import AnyRule
+from learners.rule.folds import Folds
+from learners.training.cross_fit import IN_ALL, MOST, assign_folds, fit_heads, starts_anew
+from learners.training.features import outputs_by_part, split_network
+from learners.training.keep import Kept
+from learners.training.probe import ByPart, LinearProbe, last_layer
+
+if TYPE_CHECKING:
+    from learners.runs.run import Prepared, Run
+
+log = logging.getLogger(__name__)
+
+#: Splits whose files teach and measure.
+LEARNT = ("train", "valid", "calibration")
+#: Name of the measured files' split in the predictions.
+MEASURED = "calibration"
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """What a cross-fitted run knows of its folds.
+
+    Attributes
+    ----------
+    folds : fold of each row of the item table, or `IN_ALL`, which also test items have.
+    predictors : of each fold the network with the head that has not seen it, before or after calibration.
+    reference : outputs of the training items, without labels.
+    truths : their labels.
+    of_reference : their folds.
+    """
+
+    folds: NDArray[np.int64]
+    predictors: dict[int, Predictor]
+    reference: Outputs
+    truths: list[str]
+    of_reference: NDArray[np.int64]
+
+    @property
+    def measured(self) -> NDArray[np.bool_]:
+        """Whether each row of the item table is measured by a head that has not seen it."""
+        return self.folds != IN_ALL
+
+
+def may_cross_fit(run: Prepared, kept: list[Kept]) -> bool:
+    """Whether the kept weights are a fitted head on a body that has not learnt from these files, the run has drawn its
+    splits itself, and its files are few.
+    """
+    data, train, items = run.settings.data, run.settings.train, run.items
+    frame = items.table.unsplit
+    own_splits = frame["split"].isin(["valid", "calibration"]).any()
+    named = own_splits or data.split_by is not None or (data.fold is not None and data.cv is None)
+    return bool(
+        run.task.exclusive
+        and len(kept) == 1
+        and kept[0].phase == "frozen"
+        and train.freeze_epochs == "fit"
+        and (run.origin is None or starts_anew(run.origin, items.table))
+        and not named
+        and run.tta_views == (PLAIN,)
+        and "place" not in items.rows
+        and not items.table.frame[["start", "end"]].notna().to_numpy().any()
+        and len(items.rows) <= MOST
+    )
+
+
+def cross_fit(run: Run, features: ByPart) -> Run:
+    """The run with its head fitted to all files, and a head for each fold; the same run where that measures no more
+    files than its calibration split.
+
+    Parameters
+    ----------
+    features : those of the body, as far as they are known.
+    """
+    network, items = first_member(run.bundle.network), run.items
+    layer = last_layer(network)
+    assert layer is not None
+    rows = items.rows
+    known = rows["label"].ne(UNKNOWN)
+    learnt = rows["split"].eq("train") | (known & rows["split"].isin(LEARNT))
+    rows = rows.loc[learnt]
+    inputs = _inputs_predictor(run, network, features, rows)
+    found = [*inputs.raw(parts_of(rows))]
+    if len(found) != len(rows):  # a row that is cut into pieces has no features of its own
+        return run
+    good = np.array([one.logits is not None for one in found], bool)
+    rows = rows.loc[good]
+    labels = pd.Categorical(rows["label"], items.labels).codes.astype(np.int64)
+    units = split_units(rows).to_numpy(np.int64)
+    folds = assign_folds(labels, units, run.settings.train.seed)
+    by_key = dict(zip(_keys(rows), folds.tolist(), strict=True))
+    frame = items.table.frame
+    taught = frame["split"].isin(LEARNT)
+    of_items = np.array([by_key.get(key, IN_ALL) for key in _keys(frame)], np.int64)
+    of_items[~taught] = IN_ALL
+    if (of_items != IN_ALL).sum() <= frame["split"].eq(MEASURED).sum():
+        return run
+    x = torch.from_numpy(np.stack([one.logits for one in found if one.logits is not None]))
+    pooled = np.stack([one.features for one in found if one.features is not None])
+    counts = rows["label"].value_counts()
+    background = items.labels != items.table.classes
+    objective = run.task.objective(
+        run.settings.train,
+        [int(counts.get(name, 0)) for name in items.labels],
+        background=background,
+        places=1.0,
+    )
+    heads = fit_heads(objective.probe, x, torch.from_numpy(labels), len(items.labels), folds, units)
+    weight, bias = _without_background(heads.all, background)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
+    assert inputs.passed is not None
+    predictors = {
+        number: inputs.behind(*_numbers(_without_background(head, background)))
+        for number, head in heads.without.items()
+    }
+    logits, _ = inputs.passed.through(*_numbers((weight, bias))).get(parts_of(rows))
+    passed = Passed(run.folder)
+    passed.put(parts_of(rows), logits, pooled)
+    of_known = rows["label"].ne(UNKNOWN).to_numpy()
+    cross = CrossFit(
+        of_items,
+        predictors,
+        Outputs(logits[of_known].astype(np.float64), None, pooled[of_known], units[of_known]),
+        rows["label"][of_known].tolist(),
+        folds[of_known],
+    )
+    table = replace(items.table, frame=_all_train(frame))
+    table.protocol = protocol(table, cross)
+    log.debug(
+        "Cross-fitting: the head is fitted to %d files; each of %d is measured by one of %d heads that have not seen it",
+        taught.sum(), (of_items != IN_ALL).sum(), len(predictors),
+    )  # fmt: skip
+    write_beside(run.folder / CROSS_FITTED, json.dumps({"folds": len(predictors)}).encode())
+    return replace(
+        run,
+        items=items._replace(table=table, rows=_all_train(items.rows, learnt)),
+        predictor=run.predictor.behind_passed(passed),
+        cross=cross,
+    )
+
+
+def measured_of(run: Run, cross: CrossFit) -> Measured:
+    """Outputs of all measured items, each of the head that has not seen it."""
+    table = run.items.table
+    outputs, truths, paths = list[Outputs](), list[str](), list[str]()
+    folds, first = list[int](), 0
+    with progress.step("Calibrating"):
+        for number, predictor in cross.predictors.items():
+            rows = as_predicted(predictor, table.frame.loc[cross.folds == number])
+            of_fold, names, files = outputs_of_rows(predictor, rows)
+            assert of_fold.groups is not None
+            outputs.append(replace(of_fold, groups=of_fold.groups + first))
+            first += int(of_fold.groups.max(initial=-1)) + 1
+            truths += names
+            paths += files
+            folds += [number] * len(names)
+    items = Outputs(
+        np.concatenate([one.logits for one in outputs]),
+        None,
+        np.concatenate([one.features for one in outputs if one.features is not None]),
+        np.concatenate([one.groups for one in outputs if one.groups is not None]),
+    )
+    return Measured(
+        items,
+        cross.reference,
+        truths,
+        paths,
+        cross.truths,
+        background=bool(run.items.rows["label"].eq(UNKNOWN).any()),
+        table=table,
+        folds=Folds(np.array(folds, np.int64), cross.of_reference),
+    )
+
+
+def under(run: Run, cross: CrossFit, rule: AnyRule) -> CrossFit:
+    """The folds under a rule, each with the distances to the training items outside it."""
+    numbers = {name: n for n, name in enumerate(run.bundle.classes)}
+    labels = np.array([numbers[name] for name in cross.truths], np.int64)
+    folds = Folds(cross.folds[cross.folds != IN_ALL], cross.of_reference)
+    predictors = {
+        number: predictor.under(outside(rule, folds, number, labels))
+        for number, predictor in cross.predictors.items()
+    }
+    return replace(cross, predictors=predictors)
+
+
+def outside(rule: AnyRule, folds: Folds, fold: int, labels: NDArray[np.int64]) -> AnyRule:
+    """The rule with the distances to the training items outside a fold; ``labels`` are those of all of them."""
+    if rule.distance.knn is None:
+        return rule
+    return replace(rule, distance=rule.distance.outside(folds, fold, labels))
+
+
+def predict_cross(run: Run, cross: CrossFit) -> Evaluation:
+    """Predictions for all measured items, each by the head that has not seen it, and for all held-out items."""
+    table = run.items.table
+    parts, numbers, folds = list[Evaluation](), list[NDArray[np.int64]](), list[NDArray[Any]]()
+    others = table.background["split"].ne("train").any() or len(table.unknown_items)
+    kept = np.flatnonzero(table.frame["split"].ne("train"))
+    if len(kept) or others:
+        held_out = predict_held_out(run.predictor, table)
+        extra = len(held_out.predictions) - len(kept)
+        parts.append(held_out)
+        numbers.append(np.concatenate([kept, len(table.frame) + np.arange(extra)]))
+        folds.append(np.full(len(held_out.predictions), IN_ALL))
+    for number, predictor in cross.predictors.items():
+        mask = cross.folds == number
+        alone = _alone(table, table.frame.loc[mask].assign(split=MEASURED))
+        parts.append(predict_held_out(predictor, alone))
+        numbers.append(np.flatnonzero(mask))
+        folds.append(np.full(int(mask.sum()), number))
+    first, frames = 0, []
+    for part in parts:
+        frames.append(part.predictions.assign(unit=part.predictions["unit"] + first))
+        first += int(part.predictions["unit"].max()) + 1
+    order = np.argsort(np.concatenate(numbers), kind="stable")
+    width = max(part.logits.shape[1] for part in parts)
+    deep = max(part.features.shape[1] for part in parts)
+    return Evaluation(
+        pd.concat(frames, ignore_index=True).iloc[order].reset_index(drop=True),
+        np.concatenate([_wide(part.logits, width) for part in parts])[order],
+        np.concatenate([_wide(part.features, deep) for part in parts])[order],
+        folds=np.concatenate(folds)[order],
+        rules={number: predictor.rule for number, predictor in cross.predictors.items()},
+        of_reference=cross.of_reference,
+    )
+
+
+def as_measured(frame: pd.DataFrame, cross: CrossFit) -> pd.DataFrame:
+    """The item table with its measured items in the split of their predictions."""
+    return frame.assign(split=frame["split"].mask(cross.measured, MEASURED))
+
+
+def protocol(table: Items, cross: CrossFit) -> str:
+    """What the figures of a cross-fitted run rest on, as a clause."""
+    frame, heads = table.frame, len(cross.predictors)
+    measured = counted(int((cross.folds != IN_ALL).sum()), "file")
+    if frame["split"].eq("test").any():
+        return table.protocol
+    named = frame["group"].loc[are_named(frame["group"])]
+    together = f"; each of {named.nunique()} groups stays together" if table.groups else ""
+    return f"{measured}, each by one of {heads} heads that had not seen it{together}"
+
+
+def _inputs_predictor(
+    run: Run, network: nn.Sequential, features: ByPart, rows: pd.DataFrame
+) -> Predictor:
+    """A predictor whose logits are the inputs of the head's last layer."""
+    passive = [*split_network(network)[0].children()][1:] or [nn.Identity()]
+    inputs = nn.Sequential(network[0], nn.Sequential(*passive)).eval()
+    predictor = Predictor(
+        replace(run.bundle, built=inputs),
+        device=run.settings.speed.device,
+        decoded=run.decoded,
+        lookup=run.items.table.lookup,
+        passed=Passed(run.folder),
+        bs=run.settings.train.bs,
+    )
+    assert predictor.passed is not None
+    for outputs in outputs_by_part(inputs, features, parts_of(rows)):
+        predictor.passed.put(*outputs)
+    return predictor
+
+
+def _without_background(head: LinearProbe, background: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight and bias of a head; relative to those of the background class, the last one, if there is one."""
+    weight, bias = head.weight, head.bias
+    return (weight[:-1] - weight[-1:], bias[:-1] - bias[-1:]) if background else (weight, bias)
+
+
+def _numbers(layer: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, Any]:
+    weight, bias = layer
+    return weight.numpy(), bias.numpy()
+
+
+def _keys(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """What rows of one unit have in common with the items that they show: file and group."""
+    return [*zip(rows["path"], rows["group"].astype(str), strict=True)]
+
+
+def _all_train(frame: pd.DataFrame, learnt: pd.Series | None = None) -> pd.DataFrame:
+    """The rows with all that teach in the training split."""
+    teaches = frame["split"].isin(LEARNT) if learnt is None else learnt
+    return frame.assign(split=frame["split"].mask(teaches, "train"))
+
+
+def _alone(table: Items, frame: pd.DataFrame) -> Items:
+    """These items, without those of unknown classes and of the background."""
+    return replace(
+        table,
+        frame=frame,
+        unknown_items=table.unknown_items.iloc[:0],
+        background=table.background.iloc[:0],
+    )
+
+
+def _wide(values: NDArray[np.float32], width: int) -> NDArray[np.float32]:
+    """The values, or NaN where no item of a part has any."""
+    if values.shape[1] == width:
+        return values
+    return np.full((len(values), width), np.nan, np.float32)

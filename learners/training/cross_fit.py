@@ -1,0 +1,147 @@
+"""Cross-fitting: every file teaches the head, and every file measures it.
+
+The files are divided into folds. For each fold a head is fitted to the features of all other files, and its outputs on
+the files of the fold are those of a head that has not seen them. The head of the model is fitted to all files. The body is
+frozen, so each file passes it once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from datasets.core import progress
+from datasets.core.part import Box, Part
+from datasets.items.items import Items
+from datasets.items.rehearsal import is_rehearsed
+from datasets.items.splits import stratified_folds
+from learners.cli.result import CROSS_FIT
+from learners.model.bundle import Bundle
+from learners.training.probe import ByPart, LinearProbe
+
+log = logging.getLogger(__name__)
+
+#: Folds; fewer groups are as many.
+FOLDS = 10
+#: Most files; of more, held-out files are enough, and ten more heads take long.
+MOST = 5000
+#: Number of a row that is in no fold: it teaches every head, and no head has not seen it.
+IN_ALL = -1
+
+
+class Heads(NamedTuple):
+    """The head fitted to all rows, and those fitted without one fold each, by the number of the fold."""
+
+    all: LinearProbe
+    without: dict[int, LinearProbe]
+
+
+def assign_folds(
+    labels: NDArray[np.int64], units: NDArray[np.int64], seed: int
+) -> NDArray[np.int64]:
+    """Fold of each row, stratified by label, or `IN_ALL`; the rows of a unit share it.
+
+    No head can name a class none of whose rows it has seen, so units that hold all rows of a class outside the others'
+    folds are in no fold.
+
+    Parameters
+    ----------
+    labels, units : number of the label and of the unit of each row, [n].
+    """
+    if len(np.unique(units)) < 2:
+        return np.full(len(labels), IN_ALL)
+    folds = stratified_folds(labels, units, FOLDS, seed=seed)
+    while True:
+        alone = np.zeros(len(labels), bool)
+        for fold in np.unique(folds[folds != IN_ALL]):
+            outside = np.unique(labels[folds != fold])
+            alone |= (folds == fold) & ~np.isin(labels, outside)
+        if not alone.any():
+            return folds
+        folds[np.isin(units, units[alone])] = IN_ALL
+
+
+def fit_heads(
+    probe: Callable[..., LinearProbe],
+    features: Tensor,
+    targets: Tensor,
+    classes: int,
+    folds: NDArray[np.int64],
+    units: NDArray[np.int64],
+) -> Heads:
+    """Fit the heads; the strength of each one's penalty is chosen by the rows that it is fitted to.
+
+    Parameters
+    ----------
+    probe : of `learners.training.objectives.Objective`.
+    features, targets : float [n, width], and [n].
+    folds, units : of `assign_folds`.
+    """
+    numbers = [int(number) for number in np.unique(folds[folds != IN_ALL])]
+    title = "Fitting a head without each tenth of the files"
+    without = dict[int, LinearProbe]()
+    with progress.step(title, len(numbers) + 1) as advance:
+        for done, number in enumerate([*numbers, None]):
+            rows = np.arange(len(folds)) if number is None else np.flatnonzero(folds != number)
+            kept = torch.from_numpy(rows)
+            fitted = probe(features[kept], targets[kept], classes, groups=units[rows])
+            advance(done + 1)
+            if number is not None:
+                without[number] = fitted
+    return Heads(fitted, without)
+
+
+def starts_anew(origin: Bundle, table: Items) -> bool:
+    """Whether the head starts anew although there is an ``origin``: its head has seen all files, also those that this
+    run holds out.
+    """
+    return bool(origin.metrics.get(CROSS_FIT)) and bool(is_rehearsed(table.frame).any())
+
+
+def save_features(folder: Path, features: ByPart) -> None:
+    """Keep the features of a frozen body, so that a resumed run fits the same heads to the last bit; those of more than
+    `MOST` rows are not needed.
+    """
+    if not 0 < sum(len(rows) for _, rows in features) <= MOST:
+        return
+    tensors, names = dict[str, Tensor](), list[list[Part]]()
+    for number, (x, rows) in enumerate(features):
+        parts = sorted(rows, key=lambda part: rows[part])
+        tensors[str(number)] = x[torch.tensor([rows[part] for part in parts])].contiguous()
+        names.append(parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / "features.tmp"
+    save_file(tensors, beside, {"parts": json.dumps(names)})
+    beside.replace(folder / "features.safetensors")
+
+
+def read_features(folder: Path) -> ByPart:
+    """The features of `save_features`; none where they are missing or damaged."""
+    from safetensors import safe_open
+
+    file = folder / "features.safetensors"
+    try:
+        tensors = load_file(file)
+        with safe_open(file, "pt") as opened:
+            names = json.loads(opened.metadata()["parts"])
+        return [
+            (tensors[str(number)], {_part(cells): row for row, cells in enumerate(parts)})
+            for number, parts in enumerate(names)
+        ]
+    except (SafetensorError, OSError, TypeError, KeyError, ValueError):
+        return []
+
+
+def _part(cells: Sequence[object]) -> Part:
+    *others, box = cells
+    return Part(*others, None if box is None else Box(*box))  # type: ignore[arg-type, call-arg, misc]

@@ -1,0 +1,97 @@
+"""Cross-fitting in a run: which files teach, which measure, and that no file is measured by what it has taught."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import timm
+from safetensors.torch import load_file, save_file
+
+from datasets.items.rehearsal import is_cross_fitted
+from learners.finetune import main
+from learners.inference.predictor import Predictor
+from learners.model.bundle import load_bundle
+from learners.runs import stages
+from tests.learners.stops import assert_same, interrupt_in
+from tests.pictures import write_pictures
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unreported")]
+
+QUICK = ["--backbone", "test_resnet", "--size", "32", "--bs", "8", "--workers", "0", "--precision", "fp32",
+         "--epochs", "0"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory, unreported: None) -> list[str]:
+    root = tmp_path_factory.mktemp("cross")
+    pictures = write_pictures(root / "pictures", per_class=12, unknown=3)
+    # Two labels are wrong.
+    red, blue = pictures / "red", pictures / "blue"
+    (red / "red_003.jpg").rename(red / "moved.jpg")
+    (blue / "blue_003.jpg").rename(red / "red_003.jpg")
+    (red / "moved.jpg").rename(blue / "blue_003.jpg")
+    body = timm.create_model("test_resnet", num_classes=5)
+    save_file(body.state_dict(), root / "body.safetensors")
+    return ["--data", str(pictures), *QUICK, "--weights", str(root / "body.safetensors")]
+
+
+@pytest.fixture(scope="module")
+def whole(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    assert main([*words, "--out", str(out)]) == 0
+    return out
+
+
+def test_all_files_teach_and_all_are_measured_by_others(whole: Path) -> None:
+    model, answers = load_bundle(whole / "model"), pd.read_csv(whole / "predictions.csv")
+    measured = answers.loc[answers["split"].eq("calibration")]
+    assert len(measured) == 36 == model.metrics["calibration_items"]
+    assert model.metrics["cross_fit_folds"] == 10
+    assert model.rule.calibrator.temperature.n == 36
+    reference = model.rule.distance.reference
+    assert reference is not None
+    assert len(reference) == 36
+    # The model itself, which has seen them, is as sure of none of them.
+    seen = np.array([one.probability for one in Predictor(model).predict(measured["path"])])
+    assert (np.abs(measured["probability"] - seen) > 1e-4).sum() > 30
+    # Its distance to itself is none.
+    assert (measured["distance_p"] < 1).sum() > 18
+
+
+def test_a_kill_costs_no_bit(
+    words: list[str], whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is killed after the training, before its heads are fitted, and once more before it is calibrated."""
+    out = tmp_path / "run"
+    interrupt_in(monkeypatch, stages, "cross_fit", [*words, "--out", str(out)])
+    interrupt_in(monkeypatch, stages, "calibrate", ["--resume", str(out)])
+    assert is_cross_fitted(out)
+    assert main(["--resume", str(out)]) == 0
+    assert_same(whole, out)
+
+
+def test_a_calibration_split_by_name_is_kept(words: list[str], whole: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(whole / "items.csv").query("split != 'unknown'")
+    table[["path", "label", "split"]].to_csv(tmp_path / "table.csv", index=False)
+    out = tmp_path / "run"
+    assert main(["--data", str(tmp_path / "table.csv"), *words[2:], "--out", str(out)]) == 0
+    model = load_bundle(out / "model")
+    held = table["split"].eq("calibration").sum()
+    assert model.rule.calibrator.temperature.n == held < 36
+    assert not is_cross_fitted(out)
+
+
+def test_a_later_training_holds_out_nothing_that_the_head_has_seen(
+    words: list[str], whole: Path, tmp_path: Path
+) -> None:
+    """The earlier head has seen all of its files, so a later one starts anew and measures them again."""
+    out = tmp_path / "later"
+    source = Path(words[1])
+    start = ["--from", str(whole / "model"), "--data", str(source), "--workers", "0", "--bs", "8"]
+    assert main([*start, "--precision", "fp32", "--out", str(out)]) == 0
+    assert load_bundle(out / "model").metrics["calibration_items"] == 36
+    old, new = (load_file(run / "model/model.safetensors") for run in (whole, out))
+    assert all(np.allclose(old[name], new[name], atol=1e-2) for name in new)
