@@ -6,7 +6,7 @@ way, a network may learn the cut.
 
 from __future__ import annotations
 
-import contextlib
+import math
 
 import numpy as np
 import pandas as pd
@@ -36,14 +36,14 @@ def telling_lengths(frame: pd.DataFrame, window: float) -> Lengths:
     """
     whole = frame.loc[frame["start"].isna() & frame["end"].isna()]
     whole = whole.loc[whole["path"].isin(sample_evenly(whole["path"], FILES))]
-    lengths = pd.Series(np.nan, whole.index)
-    for row, path in whole["path"].items():
-        with contextlib.suppress(BadFile):
-            lengths[row] = min(probe(path).duration, window)
-    known = lengths.notna()
-    labels, seconds = whole["label"][known], lengths[known].to_numpy(float)
-    labels = labels.loc[labels.map(labels.value_counts()).ge(LEAST)]
-    seconds = seconds[known[known].index.isin(labels.index)]
+    measured = pd.DataFrame(
+        {
+            "label": whole["label"],
+            "seconds": [_seconds(str(path), window) for path in whole["path"]],
+        }
+    ).dropna()
+    measured = measured.loc[measured["label"].map(measured["label"].value_counts()).ge(LEAST)]
+    labels, seconds = measured["label"], measured["seconds"].to_numpy(float)
     if labels.nunique() < 2 or np.ptp(seconds) < 0.01 * window:
         return Lengths()
     from sklearn.metrics import f1_score
@@ -64,3 +64,11 @@ def telling_lengths(frame: pd.DataFrame, window: float) -> Lengths:
         tuple((str(name), float(medians[name])) for name in names[tells]),
         float(np.median(seconds)),
     )
+
+
+def _seconds(path: str, window: float) -> float:
+    """Visible length of a clip; NaN for a file that cannot be read."""
+    try:
+        return min(probe(path).duration, window)
+    except BadFile:
+        return math.nan
