@@ -66,9 +66,9 @@ from learners.inference.predictor import Predictor
 from learners.rule.arrays import Outputs, known_labels, softmax
 from learners.rule.base import AnyRule
 from learners.rule.calibrators import cautious, fit_temperature
+from learners.rule.conformal import CalibrationScores
 from learners.rule.decisions import Decisions
 from learners.rule.scores.base import SCORES, Score
-from learners.rule.thresholds import threshold_for_coverage
 from learners.training.probe import fit_probe
 
 WORDS = ["the", "of", "and", "to", "strange", "in", "picture", "is", "that", "shop", "for", "it"]
@@ -171,7 +171,7 @@ def fit_scores(train: Outputs, calibration: Outputs) -> dict[str, Score]:
 
 def accepted_at_coverage(known: np.ndarray, unknown: np.ndarray, coverage: float) -> float:
     """Fraction of unknown items accepted at the threshold that accepts a fraction ``coverage`` of known ones."""
-    return float((unknown >= threshold_for_coverage(known, coverage)).mean())
+    return float((unknown >= CalibrationScores.of(known).floor(coverage)).mean())
 
 
 def predicted(predictor: Predictor, paths: Sequence[str]) -> Files:

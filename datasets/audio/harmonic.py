@@ -6,13 +6,19 @@ Its import takes seconds, so only models with such settings pay for it.
 from __future__ import annotations
 
 import math
+import os
+import tempfile
 import warnings
-from typing import Any
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, first_line
+from datasets.core.store import cache_root
 
 #: The lowest note of a spectrogram in notes unless another is chosen: C1, in Hz.
 LOWEST_NOTE = 32.703
@@ -22,12 +28,32 @@ _HIGHEST = 0.95
 
 def _librosa() -> Any:
     try:
+        _give_numba_a_folder()
         import librosa
     except ImportError as error:
         raise SecondhandError(
             f"spectrograms with scale cqt or level pcen need librosa ({error}). Install it: pip install librosa"
         ) from error
+    except RuntimeError as error:  # numba's
+        raise SecondhandError(
+            f"librosa cannot be compiled ({first_line(error, 120)}). Set NUMBA_CACHE_DIR to a folder that can be written"
+        ) from error
     return librosa
+
+
+@cache
+def _give_numba_a_folder() -> None:
+    """Let numba keep what it compiles of librosa in our cache folder, where it cannot beside librosa: in a container run
+    for another user, or for a service, there may be no home folder, either."""
+    import numba
+
+    spec, config = find_spec("librosa"), cast(Any, numba.config)
+    if config.CACHE_DIR or spec is None or spec.origin is None:
+        return
+    try:
+        tempfile.TemporaryFile(dir=Path(spec.origin).parent).close()
+    except OSError:
+        config.CACHE_DIR = os.fspath(cache_root() / "numba")
 
 
 def note_count(rate: int, fmin: float, fmax: float, bins_per_octave: int) -> int:

@@ -128,10 +128,14 @@ def without_secrets(text: str) -> str:
     BadFile : no file is read at such an address.
     SecondhandError : an address without its query has been met with another one, so the two cannot be told apart.
     """
-    if not is_address(text):
-        return text
-    check_address(text)
-    return _CHAIN.join(map(_clean, text.split(_CHAIN)))
+    if is_address(text):
+        check_address(text)
+    return remembered(text)
+
+
+def remembered(text: str) -> str:
+    """As `without_secrets`, for a value that may also be of no file, such as the address of a cluster."""
+    return _CHAIN.join(map(_clean, text.split(_CHAIN))) if is_address(text) else text
 
 
 def hidden(text: str) -> str:

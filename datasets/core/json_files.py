@@ -21,14 +21,23 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
     ------
     ValueError : it is not JSON, or has a number of 300 digits or more.
     """
-    found = re.search(r"\d{300}", text) if isinstance(text, str) else re.search(rb"\d{300}", text)
-    if found:
+    if _is_huge(text):
         raise ValueError("a number of 300 digits or more")
     return json.loads(text, **options)
 
 
+def _is_huge(text: str | bytes) -> bool:
+    found = re.search(r"\d{300}", text) if isinstance(text, str) else re.search(rb"\d{300}", text)
+    return found is not None
+
+
+def _number(text: str) -> int | str:
+    return int(text) if len(text) < 300 else text
+
+
 def read_json(file: Path) -> Any:
-    """Content of a JSON file in any encoding of Unicode.
+    """Content of a JSON file in any encoding of Unicode; a number of 300 digits or more stays a text, which is no number to
+    what reads it.
 
     Raises
     ------
@@ -37,7 +46,8 @@ def read_json(file: Path) -> Any:
     try:
         data = file.read_bytes()
         # The names of files need not be UTF-8.
-        return parse_json(data.decode(json.detect_encoding(data), "surrogateescape"))
+        text = data.decode(json.detect_encoding(data), "surrogateescape")
+        return json.loads(text, parse_int=_number if _is_huge(text) else None)
     except OSError as error:
         raise BadFile(file, f"cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from datasets.core.address import as_path, hidden, without_secrets
+from datasets.core.address import as_path, hidden, remembered
 from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.options import Checked, as_yaml, check_names, default_of, flag, read_settings
 from datasets.core.program import installed_commands
@@ -84,7 +84,7 @@ def _converted(kind: Any, value: Any) -> Any:
     if kind in (int, float) and isinstance(value, str):
         return kind(value)
     if kind in (str, Path) and isinstance(value, str):
-        return without_secrets(value) if kind is str else as_path(value)
+        return remembered(value) if kind is str else as_path(value)
     if type(value) not in _TYPES[kind][2]:
         raise ValueError
     if kind == list[str]:

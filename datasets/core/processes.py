@@ -265,7 +265,7 @@ def _result(future: Future[R], pool: Executor) -> R:
     ------
     BrokenProcessPool : it took longer, or a worker died; the others have been killed then. A worker that dies while it
         sends a result, or while it takes a task, leaves the lock of a queue behind that the others wait for, so the
-        pool alone would not always notice.
+        pool alone would not always notice. And a task that is handed over while a pool breaks may be forgotten.
     """
     workers, deadline, died = _workers(pool), time.monotonic() + TIMEOUT, False
     while True:
@@ -278,7 +278,8 @@ def _result(future: Future[R], pool: Executor) -> R:
         if died or time.monotonic() >= deadline:
             _kill(workers)
             raise BrokenProcessPool("a worker died or hung")
-        died = any(map(_has_ended, workers))
+        has_no_workers = not workers and isinstance(pool, ProcessPoolExecutor)
+        died = has_no_workers or any(map(_has_ended, workers))
 
 
 def _workers(pool: Executor) -> list[BaseProcess]:

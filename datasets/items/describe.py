@@ -15,7 +15,7 @@ from datasets.audio.recorders import time_expansion
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import counted, one_line
 from datasets.images.exif import GAP_MINUTES
-from datasets.items.facts import NearDuplicates, Sessions
+from datasets.items.facts import Lengths, NearDuplicates, Sessions
 from datasets.items.items import Items
 from datasets.items.labels import label_counts
 from datasets.items.rehearsal import is_rehearsed
@@ -56,6 +56,23 @@ def near_duplicates_found(found: NearDuplicates) -> Iterator[Line]:
             logging.WARNING,
             f"near-duplicates {_divided(found)}, so the figures may be too good. Name groups with --group-by, or add "
             "other files",
+        )
+
+
+def lengths(found: Lengths) -> str:
+    """Which classes the lengths of clips tell apart."""
+    names = ", ".join(f"{one_line(name)} ({seconds:.2g} s)" for name, seconds in found.classes[:5])
+    more = f" and {len(found.classes) - 5} more" if len(found.classes) > 5 else ""
+    return f"the length alone tells {names}{more} from clips of other classes ({found.median:.2g} s in the median of all)"
+
+
+def lengths_found(found: Lengths) -> Iterator[Line]:
+    """A line for the log where lengths of clips tell classes apart."""
+    if found.classes:
+        yield (
+            logging.WARNING,
+            f"lengths of clips: {lengths(found)}, so the model may learn how the clips were cut, and the figures may be too "
+            "good. Cut all clips in the same way, or label spans of recordings",
         )
 
 

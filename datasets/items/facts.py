@@ -18,6 +18,19 @@ class NearDuplicates(NamedTuple):
     divided: tuple[int, ...] = ()
 
 
+class Lengths(NamedTuple):
+    """Lengths of clips of sound.
+
+    Attributes
+    ----------
+    classes : classes that the length alone tells from the others, each with the median of its lengths in s.
+    median : of all clips, in s.
+    """
+
+    classes: tuple[tuple[str, float], ...] = ()
+    median: float = 0.0
+
+
 class Sessions(NamedTuple):
     """Capture sessions of photos.
 

@@ -10,7 +10,7 @@ from datasets.cameras.clock import Clock
 from datasets.core.errors import Rejected
 from datasets.core.lookup import Lookup
 from datasets.items.checks import CORRECTION_COLUMNS
-from datasets.items.facts import NearDuplicates, Sessions
+from datasets.items.facts import Lengths, NearDuplicates, Sessions
 from datasets.items.labels import parse_names
 from datasets.kinds.base import PictureInfo, empty_lookup
 
@@ -33,6 +33,7 @@ class Items:
     corrections : labels that a later source or row has replaced (`CORRECTION_COLUMNS`).
     note : origin of the data, such as "SIMULATED sounds"; "" for the user's own.
     near_duplicates, sessions : near-duplicates, and capture sessions of photos; None if they were not searched for.
+    lengths : classes that the lengths of their clips tell apart.
     groups : number of groups that the data or ``--group-by`` name.
     unsplit : ``frame`` before it was split.
     spans : path, label, start and end (s) of all labelled items, also of those that are left out.
@@ -49,6 +50,7 @@ class Items:
     note: str = ""
     near_duplicates: NearDuplicates | None = None
     sessions: Sessions | None = None
+    lengths: Lengths = Lengths()
     groups: int = 0
     clock: Clock = field(default_factory=Clock)
     learnt_until: str = ""

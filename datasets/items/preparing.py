@@ -19,6 +19,7 @@ from datasets.items.background import as_one_class, items_of_no_class, load_back
 from datasets.items.grouping import group_duplicates
 from datasets.items.items import Items
 from datasets.items.labels import MULTI, UNKNOWN
+from datasets.items.lengths import telling_lengths
 from datasets.items.rehearsal import (
     check_groups,
     earlier_items,
@@ -134,6 +135,9 @@ def render_items(
         if isinstance(spectrogram, MelSettings):
             trained = table.frame.loc[table.frame["split"].eq("train")]
             _log(describe.frequencies(spectrogram, trained))
+            if not table.multi_label:
+                table.lengths = telling_lengths(trained, spectrogram.window)
+                _log(describe.lengths_found(table.lengths))
         planned = table.frame
         rows, background = render_table(table, spectrogram, signal)
         if why := missing_split(table.frame, set(planned["split"])):

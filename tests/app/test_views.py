@@ -149,7 +149,7 @@ def test_probabilities_are_not_rounded_to_certainty():
 @pytest.mark.parametrize(
     ("options", "rule", "words"),
     [
-        ({"threshold": 0.7}, ("threshold", "probability", NAN), "at least 70.0"),
+        ({"threshold": 0.7, "keep_known": 0.8}, ("threshold", "probability", NAN), "at least 70.0"),
         ({"score": "knn"}, ("threshold", "probability", NAN), f"at least {percent(0.95)} sure and the file is not unusual"),
         ({"target_accuracy": 0.9, "score": "knn"}, ("target accuracy", "knn", 0.9),
          "; chosen for a target accuracy of 90.0"),

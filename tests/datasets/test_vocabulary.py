@@ -130,6 +130,7 @@ FEATURES = {
             "datasets/sources/label_studio.py": "a region of the format",
             "datasets/sources/megadetector.py": "the format",
             "datasets/sources/regions.py": "a box of a format in pixels",
+            "datasets/sources/voc.py": "columns of the format",
             "datasets/kinds/picture.py": "columns of the parts of a picture",
             "datasets/items/columns.py": "columns of a table",
             "datasets/items/settings.py": "its flag",

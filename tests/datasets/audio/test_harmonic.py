@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import librosa
+import numba
 import numpy as np
 import pytest
 import soundfile
 
+from datasets.audio import harmonic
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import spectrogram_from_dict
@@ -111,3 +114,18 @@ def test_only_models_that_need_librosa_import_it(tmp_path: Path) -> None:
     program = Program("-c", code, str(sound), *(str(tmp_path / name) for name in models))
     out, err = program.communicate(timeout=120)
     assert out.split() == ["False", "False", "True", "True"], err
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_what_is_compiled_is_kept_in_the_cache_folder_where_the_installation_is_closed(
+    tmp_path, monkeypatch, writable
+):
+    def refuse(*_, dir=None, **__):
+        raise PermissionError(13, "Permission denied", str(dir))
+
+    monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    if not writable:
+        monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    harmonic._give_numba_a_folder.__wrapped__()
+    assert ("" if writable else str(tmp_path / "numba")) == numba.config.CACHE_DIR

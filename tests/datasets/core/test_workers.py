@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -111,6 +112,18 @@ def test_a_worker_that_is_killed_with_the_lock_of_a_queue_costs_one_item(
     assert sizes == [1_000_000 * (number != 3 or stuck == "takes") for number in range(6)]
     assert len(alone) == 1_000_000 * (stuck == "takes")
     assert time.monotonic() - start < 60
+
+
+def test_a_task_that_a_broken_pool_has_forgotten_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is submitted while the pool breaks is in none of its lists; an earlier one has ended the pool."""
+    monkeypatch.setattr(_workers, "LOOK", 0.05)
+    calls: IsolatedCalls[str, int] = IsolatedCalls(length, 2, -1)
+    pending = calls.submit(["exit"])
+    assert calls.result(pending) == [-1]
+    assert calls.result(pending._replace(items=["a", "bb"], future=Future())) == [1, 2]
+    calls.close()
 
 
 def test_workers_are_killed_if_they_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def test_a_packed_archive_is_unpacked_once(
     shutil.make_archive(str(tmp_path / "all"), "gztar", root)
     address._archive.cache_clear()
     assert load_table(packed).classes == ["cow", "dog"]
-    monkeypatch.setattr(members, "MAX_BYTES", 1000)
+    monkeypatch.setattr(members, "MOST_OF_LARGE", 1000)
     other = shutil.make_archive(str(tmp_path / "other"), "gztar", root)
     with pytest.raises(SecondhandError, match=r"other\.tar\.gz"):
         load_table(other)

@@ -108,7 +108,8 @@ def test_a_large_group_of_rows_is_read_in_batches(
     contents = [f"{number:09}".encode() for number in range(200)]
     file = table(tmp_path / "t.parquet", "image", contents, [None] * 200)
     pq.write_table(pq.read_table(file), file)  # as one group
-    monkeypatch.setattr(members, "_BATCH", 200)
+    monkeypatch.setattr(members, "_ROWS", 20)
+    monkeypatch.setattr(members, "_KEPT", 200)
     opened = members.ParquetMembers(str(file))
     for row in [*range(0, 200, 7), 3, 199, *range(50, 0, -3)]:
         assert opened._open(f"image/{row}.jpg").read() == contents[row]

@@ -70,6 +70,14 @@ def test_few_rows_are_all_chosen_and_copies_do_no_harm():
     assert choose_diverse([], np.empty((0, 3), np.float32), 5) == []
 
 
+def test_a_row_that_is_hardly_another_counts_more_than_a_copy():
+    """At an angle of 1e-4: twice the cosine is 2 in float32."""
+    row, aside = np.random.default_rng(0).normal(size=(2, 512))
+    aside *= 1e-4 * np.linalg.norm(row) / np.linalg.norm(aside)
+    rows = np.stack([row, row, row + aside]).astype(np.float32)
+    assert choose_diverse([1, 1, 1], rows, 3) == [0, 2, 1]
+
+
 def test_each_is_the_unsurest_and_farthest_from_those_before():
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(30, 5)).astype(np.float32), rng.uniform(size=30)

@@ -32,6 +32,7 @@ from learners.evaluation.figures import ScoredItems, measure
 from learners.files.jsonable import jsonable
 from learners.rule.arrays import Outputs, softmax
 from learners.rule.base import AnyRule
+from learners.rule.conformal import CalibrationScores
 from learners.rule.distance import Distance
 from learners.rule.fitting import fit_rule
 from learners.rule.reasons import Reason, Why
@@ -131,7 +132,7 @@ def test_with_few_files_the_counts_are_those_of_their_parts():
 def test_the_calibration_files_have_chance_too():
     """What 40 files measured or set differs from a thousand others of the same source, but not beyond chance."""
     model, items = fitted(), world(1000, seed=8)
-    refused = replace(model, distance=Distance(0.05, KNN(), np.zeros(40)))
+    refused = replace(model, distance=Distance(0.05, KNN(), CalibrationScores.of(np.zeros(40))))
     # 9 %, where the limits of 1000 files are 7.3 to 10.9 %.
     p = np.where(np.arange(1000) < 90, 0.01, 0.5)
     decided = replace(model.decide(items.logits, items.features), distance_p=p)

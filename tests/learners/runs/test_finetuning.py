@@ -400,7 +400,7 @@ def test_each_stage_is_called_by_itself(finished, tmp_path):
         copy(finished / name, folder / name)
     settings = parse(["--config", str(finished / "config.yaml")])
     prepared = prepare(folder, settings, command="the stages")
-    assert prepared.settings.train.lr_mult == 100  # the default for pictures
+    assert prepared.settings.train.lr_mult == 1  # the default for random weights
     one = stages.train(prepared)
     assert one.bundle.provenance["command"] == "the stages"
     assert one.bundle.rule.distance.reference is None

@@ -213,10 +213,9 @@ def test_what_its_run_was_told_of_splits_holds_for_new_files(
     assert new["split"].tolist() == new["group"].map(first).tolist()
     assert {*new["split"]} - {"train"}
     with pytest.raises(SecondhandError) as error:
-        settings_from_origin(settings.but(group_by="(.)", label_column="kind"), origin)
-    assert f"--group-by (.) (the model has {sites}), --label-column kind (the model has species)" in (
-        str(error.value)
-    )  # fmt: skip
+        settings_from_origin(settings.but(label_column="kind"), origin)
+    assert "--label-column kind (the model has species)" in str(error.value)
+    assert settings_from_origin(settings.but(group_by="(.)"), origin).data.group_by == "(.)"
     with pytest.raises(SecondhandError, match="--near-duplicates keep-together"):
         settings_from_origin(settings.but(near_duplicates="keep-together"), origin)
     # Groups that the old run did not use may lie in several parts of its split.
