@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,13 +38,11 @@ from learners.model.tta import PLAIN
 from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.folds import Folds
+from learners.runs.run import CrossFit, Prepared, Run
 from learners.training.cross_fit import IN_ALL, MOST, assign_folds, fit_heads, starts_anew
 from learners.training.features import outputs_by_part, split_network
 from learners.training.keep import Kept
 from learners.training.probe import ByPart, LinearProbe, last_layer
-
-if TYPE_CHECKING:
-    from learners.runs.run import Prepared, Run
 
 log = logging.getLogger(__name__)
 
@@ -52,31 +50,6 @@ log = logging.getLogger(__name__)
 LEARNT = ("train", "valid", "calibration")
 #: Name of the measured files' split in the predictions.
 MEASURED = "calibration"
-
-
-@dataclass(frozen=True)
-class CrossFit:
-    """What a cross-fitted run knows of its folds.
-
-    Attributes
-    ----------
-    folds : fold of each row of the item table, or `IN_ALL`, which also test items have.
-    predictors : of each fold the network with the head that has not seen it, before or after calibration.
-    reference : outputs of the training items, without labels.
-    truths : their labels.
-    of_reference : their folds.
-    """
-
-    folds: NDArray[np.int64]
-    predictors: dict[int, Predictor]
-    reference: Outputs
-    truths: list[str]
-    of_reference: NDArray[np.int64]
-
-    @property
-    def measured(self) -> NDArray[np.bool_]:
-        """Whether each row of the item table is measured by a head that has not seen it."""
-        return self.folds != IN_ALL
 
 
 def may_cross_fit(run: Prepared, kept: list[Kept]) -> bool:

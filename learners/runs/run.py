@@ -40,14 +40,16 @@ from learners.tasks.base import Task
 from learners.tasks.choose import check_task, choose_task
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import nn
 
     from datasets.images.opening import Preprocessing
     from learners.backbones.building import Network
     from learners.backbones.spec import NetworkSpec
     from learners.inference.predictor import Predictor
+    from learners.rule.arrays import Outputs
     from learners.runs.backbone_selection import BackboneSelection
-    from learners.runs.cross_fitting import CrossFit
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +111,31 @@ class Prepared:
             tta_views=self.tta_views,
             provenance=provenance,
         )
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """What a cross-fitted run knows of its folds.
+
+    Attributes
+    ----------
+    folds : fold of each row of the item table, or -1 (`learners.training.cross_fit.IN_ALL`), which also test items have.
+    predictors : of each fold the network with the head that has not seen it, before or after calibration.
+    reference : outputs of the training items, without labels.
+    truths : their labels.
+    of_reference : their folds.
+    """
+
+    folds: NDArray[np.int64]
+    predictors: dict[int, Predictor]
+    reference: Outputs
+    truths: list[str]
+    of_reference: NDArray[np.int64]
+
+    @property
+    def measured(self) -> NDArray[np.bool_]:
+        """Whether each row of the item table is measured by a head that has not seen it."""
+        return self.folds >= 0
 
 
 @dataclass(frozen=True)

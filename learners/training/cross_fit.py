@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from datasets.core import progress
-from datasets.core.part import Box, Part
+from datasets.core.part import Part
 from datasets.items.items import Items
 from datasets.items.rehearsal import is_rehearsed
 from datasets.items.splits import stratified_folds
@@ -114,11 +114,11 @@ def save_features(folder: Path, features: ByPart) -> None:
     """
     if not 0 < sum(len(rows) for _, rows in features) <= MOST:
         return
-    tensors, names = dict[str, Tensor](), list[list[Part]]()
+    tensors, names = dict[str, Tensor](), list[list[dict[str, Any]]]()
     for number, (x, rows) in enumerate(features):
         parts = sorted(rows, key=lambda part: rows[part])
         tensors[str(number)] = x[torch.tensor([rows[part] for part in parts])].contiguous()
-        names.append(parts)
+        names.append([{"path": part.path, **part.cells()} for part in parts])
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / "features.tmp"
     save_file(tensors, beside, {"parts": json.dumps(names)})
@@ -135,13 +135,8 @@ def read_features(folder: Path) -> ByPart:
         with safe_open(file, "pt") as opened:
             names = json.loads(opened.metadata()["parts"])
         return [
-            (tensors[str(number)], {_part(cells): row for row, cells in enumerate(parts)})
+            (tensors[str(number)], {Part.from_row(cells): row for row, cells in enumerate(parts)})
             for number, parts in enumerate(names)
         ]
     except (SafetensorError, OSError, TypeError, KeyError, ValueError):
         return []
-
-
-def _part(cells: Sequence[object]) -> Part:
-    *others, box = cells
-    return Part(*others, None if box is None else Box(*box))  # type: ignore[arg-type, call-arg, misc]
