@@ -52,8 +52,8 @@ LEARNT = ("train", "valid", "calibration")
 MEASURED = "calibration"
 
 
-def may_cross_fit(run: Prepared, kept: list[Kept]) -> bool:
-    """Whether the kept weights are a fitted head on a body that has not learnt from these files, the run has drawn its
+def may_cross_fit(run: Prepared) -> bool:
+    """Whether a head on a body that has not learnt from these files is to learn from all of them: the run has drawn its
     splits itself, and its files are few.
     """
     data, train, items = run.settings.data, run.settings.train, run.items
@@ -62,8 +62,7 @@ def may_cross_fit(run: Prepared, kept: list[Kept]) -> bool:
     named = own_splits or data.split_by is not None or (data.fold is not None and data.cv is None)
     return bool(
         run.task.exclusive
-        and len(kept) == 1
-        and kept[0].phase == "frozen"
+        and train.seeds == 1
         and train.freeze_epochs == "fit"
         and (run.origin is None or starts_anew(run.origin, items.table))
         and not named
@@ -72,6 +71,11 @@ def may_cross_fit(run: Prepared, kept: list[Kept]) -> bool:
         and not items.table.frame[["start", "end"]].notna().to_numpy().any()
         and len(items.rows) <= MOST
     )
+
+
+def is_head_alone(kept: Kept) -> bool:
+    """Whether these are the weights of a fitted head on a body that has not learnt from the files of the run."""
+    return kept.phase == "frozen"
 
 
 def cross_fit(run: Run, features: ByPart) -> Run:

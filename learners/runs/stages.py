@@ -40,6 +40,7 @@ from learners.runs.backbone_selection import as_table
 from learners.runs.cross_fitting import (
     as_measured,
     cross_fit,
+    is_head_alone,
     may_cross_fit,
     measured_of,
     predict_cross,
@@ -68,10 +69,10 @@ def train(run: Prepared) -> Run:
     ------
     SecondhandError : a setting does not suit the network or the items.
     """
-    table = run.items.table
+    table, cross_fitted = run.items.table, may_cross_fit(run)
     trained = train_members(
         run.folder, run.items, run.settings, run.device, run.task, (run.network, run.spec, run.preprocessing),
-        run.decoded, run.origin, on_improvement=partial(_write_model_so_far, run),
+        run.decoded, run.origin, on_improvement=partial(_write_model_so_far, run), cross_fitted=cross_fitted,
     )  # fmt: skip
     distributed.close_group()
     kept = "; ".join(map(kept_in_words, trained.kept))
@@ -88,9 +89,9 @@ def train(run: Prepared) -> Run:
         notes["backbone"] = run.selection.summary
     predictor = _predictor(run, run.model(trained.network, trained.spec, notes), trained.features)
     done = Run(**vars(run), predictor=predictor, interrupted=trained.interrupted)
-    if not distributed.is_first() or not may_cross_fit(run, trained.kept):
-        return done
-    return cross_fit(done, trained.features)
+    if cross_fitted and is_head_alone(trained.kept[0]) and distributed.is_first():
+        return cross_fit(done, trained.features)
+    return done
 
 
 def _predictor(run: Prepared, bundle: Bundle, features: ByPart) -> Predictor:

@@ -27,6 +27,8 @@ from datasets.items.rehearsal import is_rehearsed
 from datasets.items.splits import stratified_folds
 from learners.cli.result import CROSS_FIT
 from learners.model.bundle import Bundle
+from learners.training.features import Outputs
+from learners.training.objectives import Objective
 from learners.training.probe import ByPart, LinearProbe
 
 log = logging.getLogger(__name__)
@@ -99,6 +101,54 @@ def fit_heads(
             if number is not None:
                 without[number] = fitted
     return Heads(fitted, without)
+
+
+def unseen_losses(
+    objective: Objective,
+    classes: int,
+    train: Outputs,
+    valid: Outputs,
+    groups: NDArray[np.int64] | None,
+    valid_groups: NDArray[np.int64] | None,
+) -> NDArray[np.float64] | None:
+    """Loss of each validation row, float64 [n], by a head that has not seen it but nine tenths of all rows; None where
+    rows are missing or there are no folds.
+
+    The head of a cross-fitted model has learnt from as many, so this is what compares it with the weights of a body.
+
+    Parameters
+    ----------
+    train, valid : features and targets of the frozen body.
+    groups, valid_groups : group number of each training and validation item.
+    """
+    if groups is None or valid_groups is None or len(groups) != len(train.y):
+        return None
+    if len(valid_groups) != len(valid.y) or len(train.y) + len(valid.y) > MOST:
+        return None
+    parts, order = (train, valid), [np.asarray(part.numbers) for part in (train, valid)]
+    x = torch.cat([part.x[torch.arange(len(part.y))] for part in parts])
+    y = torch.cat([part.y for part in parts])
+    apart = int(groups.max()) + 1  # no group has items in both
+    units = np.concatenate([groups[order[0]], valid_groups[order[1]] + apart])
+    folds = assign_folds(y.numpy(), units, 0)
+    held_out = np.arange(len(y)) >= len(train.y)
+    if (folds[held_out] == IN_ALL).any():
+        return None
+    losses = np.empty(len(valid.y))
+    with progress.step("Fitting heads to nine tenths of the files", FOLDS) as advance:
+        for number in range(FOLDS):
+            rows, rest = (
+                np.flatnonzero(held_out & (folds == number)),
+                np.flatnonzero(folds != number),
+            )
+            if len(rows):
+                head = objective.probe(x[rest], y[rest], classes, groups=units[rest])
+                numbers = torch.from_numpy(rows)
+                losses[order[1][rows - len(train.y)]] = objective.losses(
+                    head.logits(x[numbers]), y[numbers]
+                )
+            advance(number + 1)
+    return losses
 
 
 def starts_anew(origin: Bundle, table: Items) -> bool:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from scipy.special import stdtrit
 from torch import Tensor, nn
 
@@ -46,7 +47,11 @@ def shares(n_valid: int) -> list[float]:
 
 
 def choose(
-    candidates: Mapping[float, NDArray[np.float64]], n_valid: int, groups: Groups = None
+    candidates: Mapping[float, NDArray[np.float64]],
+    n_valid: int,
+    groups: Groups = None,
+    *,
+    cross_fitted: bool = False,
 ) -> Choice:
     """Choose among `shares`.
 
@@ -57,13 +62,15 @@ def choose(
     ----------
     candidates : validation losses by share, each float64 [items], of the same items.
     groups : group number of each item [items]; None if items are independent.
+    cross_fitted : the head alone will learn from all files, and all will measure it. With fewer than `FEW` validation
+        files it is expected to be best.
 
     Returns
     -------
     The share of the lowest mean loss among those that a paired t-test finds better than the expected one, at `LEVEL`,
     or `LEVEL_OF_PROBE` for 0; the expected one if there is none, as with a single group.
     """
-    expected = shares(n_valid)[0]
+    expected = 0.0 if cross_fitted and n_valid < FEW else shares(n_valid)[0]
     clear = {expected: 0.0}
     for share, losses in candidates.items():
         gains = candidates[expected] - losses
@@ -185,8 +192,17 @@ class Keep:
 
     def drop_ends(self) -> None:
         """Delete the two ends, because the choice is made."""
-        for name in ("probe", "last"):
+        for name in ("probe", "last", "unseen"):
             self._end(name).unlink(missing_ok=True)
+
+    def keep_unseen(self, losses: NDArray[np.float64]) -> None:
+        """Keep the losses of `learners.training.cross_fit.unseen_losses` until the choice."""
+        save_file({"losses": torch.from_numpy(losses)}, self._end("unseen"))
+
+    def unseen(self) -> NDArray[np.float64] | None:
+        """The losses of `keep_unseen`; None if there are none."""
+        file = self._end("unseen")
+        return load_file(file)["losses"].numpy() if file.exists() else None
 
     def _end(self, name: str) -> Path:
         return self.folder / f"{name}.safetensors"

@@ -48,7 +48,7 @@ from learners.training.callbacks import (
     undisturbed_randomness,
 )
 from learners.training.checkpoints import Position
-from learners.training.cross_fit import save_features
+from learners.training.cross_fit import save_features, unseen_losses
 from learners.training.features import (
     Outputs,
     by_part,
@@ -125,6 +125,7 @@ def fine_tune(
     groups: NDArray[np.int64] | None = None,
     valid_groups: NDArray[np.int64] | None = None,
     warm_start: bool = False,
+    cross_fitted: bool = False,
     records: Records | None = None,
 ) -> None:
     """Fine-tune in two phases: the head alone, then all weights by the one-cycle policy (arXiv:1803.09820).
@@ -141,6 +142,7 @@ def fine_tune(
     groups : group number of each training item; cross-validation of the head keeps groups together.
     valid_groups : group number of each validation item; the choice of weights compares groups (`choose`).
     warm_start : the head is already trained, so its fit starts from its weights.
+    cross_fitted : if the head alone is best, it will be fitted to all files (`learners.training.cross_fit`).
     records : those of the learner's `EpochEnd`; they have the position to resume from.
     """
     objective = objective or class_objective(settings)
@@ -152,7 +154,11 @@ def fine_tune(
     learn.freeze()
     if position.phase == 0 and frozen_epochs:
         if frozen_epochs == "fit":
-            fit_head(learn, objective, groups, warm_start=warm_start, records=records)
+            fit_head(
+                learn, objective, groups,
+                valid_groups=valid_groups if cross_fitted and settings.epochs else None,
+                warm_start=warm_start, records=records,
+            )  # fmt: skip
         else:
             _train_head(learn, settings, peak_rate, position.epoch)
     if not settings.epochs:
@@ -178,10 +184,13 @@ def fit_head(
     objective: Objective,
     groups: NDArray[np.int64] | None = None,
     *,
+    valid_groups: NDArray[np.int64] | None = None,
     warm_start: bool = False,
     records: Records | None = None,
 ) -> None:
     """Fit the head's linear layer to the features of the training files; the parameters are those of `fine_tune`.
+
+    With ``valid_groups`` the losses of cross-fitted heads are kept for the choice between them and a trained body.
 
     Raises
     ------
@@ -191,7 +200,7 @@ def fit_head(
     assert layer is not None
     with undisturbed_randomness(learn.dls):
         (train,), valid = frozen_features(learn)
-        groups = _groups_of(train, groups)
+        of_items, groups = groups, _groups_of(train, groups)
         fitted = objective.probe(
             train.x, train.y, layer.out_features,
             groups=groups,
@@ -218,6 +227,12 @@ def fit_head(
             records.frozen = by_part(learn, train, valid)
             save_features(records.keep.folder, records.frozen)
             records.add(Epoch("frozen", 1, 1, figures, items, 0.0, seconds), learn.model)
+            if valid_groups is not None and distributed.is_first():
+                losses = unseen_losses(
+                    objective, layer.out_features, train, valid, of_items, valid_groups
+                )
+                if losses is not None:
+                    records.keep.keep_unseen(losses)
 
 
 def _groups_of(items: Outputs, groups: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
@@ -269,7 +284,12 @@ def keep_blend(
             "Blend, %.0f %% of the way from the head-only model: valid_loss %.4f",
             100 * share, figures[share]["valid_loss"],
         )  # fmt: skip
-    share, why = choose(losses, count, _groups_of(validated, groups))
+    unseen = keep.unseen()
+    if unseen is not None and len(unseen) == len(validated.y):
+        losses[0.0] = unseen[np.asarray(validated.numbers)]
+    share, why = choose(
+        losses, count, _groups_of(validated, groups), cross_fitted=unseen is not None
+    )
     learn.model.load_state_dict(blend(*ends, share))
     phase, number = ("unfrozen", epochs) if share else ("frozen", 1)
     epoch = Epoch(phase, number, epochs, figures[share], count)

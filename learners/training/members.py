@@ -100,6 +100,8 @@ def train_members(
     decoded: DecodedPictures,
     origin: Bundle | None = None,
     on_improvement: Callable[[nn.Sequential, Kept, ByPart], None] | None = None,
+    *,
+    cross_fitted: bool = False,
 ) -> Trained:
     """Train ``train.seeds`` networks on the same split, each with its own seed.
 
@@ -115,6 +117,7 @@ def train_members(
     origin : as in `build_network`.
     on_improvement : called during the training with a copy of the first network, see `Improvements`; not where several
         processes train.
+    cross_fitted : as in `learners.training.learner.fine_tune`.
 
     Raises
     ------
@@ -198,6 +201,7 @@ def train_members(
                 fine_tune(
                     learn, train, objective, groups=groups, valid_groups=valid_groups,
                     warm_start=origin is not None and not starts_anew(origin, items.table),
+                    cross_fitted=cross_fitted,
                     records=records,
                 )  # fmt: skip
             except KeyboardInterrupt:
