@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import replace
 from itertools import groupby
@@ -36,13 +36,17 @@ KEY = ["path", "start", "end"]
 MOST_WINDOWS = 3000
 
 
-def with_events(evaluation: Evaluation, predictor: Predictor, table: Items) -> Evaluation:
+def with_events(
+    evaluation: Evaluation,
+    predictor: Predictor,
+    table: Items,
+    of_path: Mapping[str, Predictor] | None = None,
+) -> Evaluation:
     """The evaluation of a run with the figures and a sentence on `held_out_events`, where its items are spans."""
     if not table.frame[["start", "end"]].notna().all(axis=1).any():
         return evaluation
-    listing_all = copy(predictor)
-    listing_all.top = len(predictor.classes)
-    facts = jsonable(held_out_events(listing_all, table))
+    others = {path: _listing_all(one) for path, one in (of_path or {}).items()}
+    facts = jsonable(held_out_events(_listing_all(predictor), table, others))
     if facts is None:
         return evaluation
     metrics = evaluation.metrics | {"events": facts}
@@ -51,7 +55,16 @@ def with_events(evaluation: Evaluation, predictor: Predictor, table: Items) -> E
     )
 
 
-def held_out_events(predictor: Predictor, table: Items) -> dict[str, Any] | None:
+def _listing_all(predictor: Predictor) -> Predictor:
+    """The predictor, listing all classes."""
+    other = copy(predictor)
+    other.top = len(predictor.classes)
+    return other
+
+
+def held_out_events(
+    predictor: Predictor, table: Items, of_path: Mapping[str, Predictor] | None = None
+) -> dict[str, Any] | None:
     """Events found in held-out recordings, and false alarms an hour, with 95 % limits between recordings.
 
     Of a recording that is labelled completely all windows are predicted. Of another, those with a labelled span are,
@@ -62,6 +75,7 @@ def held_out_events(predictor: Predictor, table: Items) -> dict[str, Any] | None
     Parameters
     ----------
     predictor : lists all classes.
+    of_path : predictors of recordings that another head hears, because this one has learnt from them.
 
     Returns
     -------
@@ -83,8 +97,9 @@ def held_out_events(predictor: Predictor, table: Items) -> dict[str, Any] | None
     complete = {*held_out["path"][held_out["complete"].ne("")]}
     windows = _windows(predictor, spans, complete, others)
     predicted = progress.counted(
-        predictor.predict(windows), "Hearing held-out recordings", len(windows), "windows"
-    )
+        _predict(windows, predictor, of_path or {}),
+        "Hearing held-out recordings", len(windows), "windows",
+    )  # fmt: skip
     heard = []
     for _, group in groupby(predicted, attrgetter("path")):
         of_recording = tuple(one for one in group if not one.reason.failed)
@@ -121,6 +136,18 @@ def held_out_events(predictor: Predictor, table: Items) -> dict[str, Any] | None
             ),
         }
     return facts
+
+
+def _predict(
+    windows: Sequence[Part], predictor: Predictor, of_path: Mapping[str, Predictor]
+) -> Iterator[Prediction]:
+    """Predictions of windows, each by the predictor of its recording; recordings of one predictor follow each other."""
+    by_predictor = dict[int, tuple[Predictor, list[Part]]]()
+    for window in windows:
+        own = of_path.get(window.path, predictor)
+        by_predictor.setdefault(id(own), (own, []))[1].append(window)
+    for own, parts in by_predictor.values():
+        yield from own.predict(parts)
 
 
 def _windows(

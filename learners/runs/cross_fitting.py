@@ -67,10 +67,14 @@ def may_cross_fit(run: Prepared) -> bool:
         and (run.origin is None or starts_anew(run.origin, items.table))
         and not named
         and run.tta_views == (PLAIN,)
-        and "place" not in items.rows
-        and not items.table.frame[["start", "end"]].notna().to_numpy().any()
+        and not _divides_files(items.table.frame)
         and len(items.rows) <= MOST
     )
+
+
+def _divides_files(frame: pd.DataFrame) -> bool:
+    """Whether the items of a file may be in several folds, as those of a single recording are."""
+    return bool(frame.groupby("path")["group"].nunique().gt(1).any())
 
 
 def is_head_alone(kept: Kept) -> bool:
@@ -111,13 +115,14 @@ def cross_fit(run: Run, features: ByPart) -> Run:
         return run
     x = torch.from_numpy(np.stack([one.logits for one in found if one.logits is not None]))
     pooled = np.stack([one.features for one in found if one.features is not None])
-    counts = rows["label"].value_counts()
+    in_an_epoch = rows.drop_duplicates("place") if "place" in rows else rows
+    counts, known = in_an_epoch["label"].value_counts(), rows["label"].ne(UNKNOWN)
     background = items.labels != items.table.classes
     objective = run.task.objective(
         run.settings.train,
         [int(counts.get(name, 0)) for name in items.labels],
         background=background,
-        places=1.0,
+        places=known.sum() / in_an_epoch["label"].ne(UNKNOWN).sum(),
     )
     heads = fit_heads(objective.probe, x, torch.from_numpy(labels), len(items.labels), folds, units)
     weight, bias = _without_background(heads.all, background)
@@ -132,7 +137,7 @@ def cross_fit(run: Run, features: ByPart) -> Run:
     logits, _ = inputs.passed.through(*_numbers((weight, bias))).get(parts_of(rows))
     passed = Passed(run.folder)
     passed.put(parts_of(rows), logits, pooled)
-    of_known = rows["label"].ne(UNKNOWN).to_numpy()
+    of_known = known.to_numpy()
     cross = CrossFit(
         of_items,
         predictors,
@@ -240,6 +245,12 @@ def predict_cross(run: Run, cross: CrossFit) -> Evaluation:
         rules={number: predictor.rule for number, predictor in cross.predictors.items()},
         of_reference=cross.of_reference,
     )
+
+
+def of_path(table: Items, cross: CrossFit) -> dict[str, Predictor]:
+    """The predictor of each measured file, which has not seen it."""
+    numbers = zip(table.frame["path"], cross.folds.tolist(), strict=True)
+    return {path: cross.predictors[number] for path, number in numbers if number != IN_ALL}
 
 
 def as_measured(frame: pd.DataFrame, cross: CrossFit) -> pd.DataFrame:

@@ -43,6 +43,7 @@ from learners.runs.cross_fitting import (
     is_head_alone,
     may_cross_fit,
     measured_of,
+    of_path,
     predict_cross,
     under,
 )
@@ -172,7 +173,11 @@ def predict(run: Run) -> Evaluation:
     evaluation = run.task.measure(evaluation, bundle)
     if run.cross is not None:
         evaluation.metrics[CROSS_FIT] = len(run.cross.predictors)
-    evaluation = with_events(evaluation, run.predictor, table)
+    if run.cross is None:
+        evaluation = with_events(evaluation, run.predictor, table)
+    else:
+        measured = replace(table, frame=as_measured(table.frame, run.cross))
+        evaluation = with_events(evaluation, run.predictor, measured, of_path(table, run.cross))
     bundle.metrics = evaluation.metrics
     bundle.provenance["headline"] = evaluation.figures["headline"]["message"]
     write_csv(run.folder / "predictions.csv", evaluation.predictions)

@@ -81,7 +81,7 @@ def fit_heads(
     folds: NDArray[np.int64],
     units: NDArray[np.int64],
 ) -> Heads:
-    """Fit the heads; the strength of each one's penalty is chosen by the rows that it is fitted to.
+    """Fit the heads. The strength of the penalty is chosen once, by a cross-validation of all rows.
 
     Parameters
     ----------
@@ -89,23 +89,32 @@ def fit_heads(
     features, targets : float [n, width], and [n].
     folds, units : of `assign_folds`.
     """
+    whole = probe(features, targets, classes, groups=units)
+    return Heads(whole, _heads_without(probe, features, targets, classes, folds, whole))
+
+
+def _heads_without(
+    probe: Callable[..., LinearProbe],
+    features: Tensor,
+    targets: Tensor,
+    classes: int,
+    folds: NDArray[np.int64],
+    like: LinearProbe,
+) -> dict[int, LinearProbe]:
+    """Of each fold the head that is fitted to the rows outside it, ``like`` one that has seen them."""
     numbers = [int(number) for number in np.unique(folds[folds != IN_ALL])]
-    title = "Fitting a head without each tenth of the files"
-    without = dict[int, LinearProbe]()
-    with progress.step(title, len(numbers) + 1) as advance:
-        for done, number in enumerate([*numbers, None]):
-            rows = np.arange(len(folds)) if number is None else np.flatnonzero(folds != number)
-            kept = torch.from_numpy(rows)
-            fitted = probe(features[kept], targets[kept], classes, groups=units[rows])
-            advance(done + 1)
-            if number is not None:
-                without[number] = fitted
-    return Heads(fitted, without)
+    title, heads = "Fitting heads without a tenth of the files", dict[int, LinearProbe]()
+    with progress.step(title, len(numbers)) as advance:
+        for number in numbers:
+            rest = torch.from_numpy(np.flatnonzero(folds != number))
+            heads[number] = probe(features[rest], targets[rest], classes, like=like)
+            advance(len(heads))
+    return heads
 
 
 def unseen_losses(
     objective: Objective,
-    classes: int,
+    fitted: LinearProbe,
     train: Outputs,
     valid: Outputs,
     groups: NDArray[np.int64] | None,
@@ -118,6 +127,7 @@ def unseen_losses(
 
     Parameters
     ----------
+    fitted : the head fitted to the training rows.
     train, valid : features and targets of the frozen body.
     groups, valid_groups : group number of each training and validation item.
     """
@@ -130,24 +140,18 @@ def unseen_losses(
     y = torch.cat([part.y for part in parts])
     apart = int(groups.max()) + 1  # no group has items in both
     units = np.concatenate([groups[order[0]], valid_groups[order[1]] + apart])
-    folds = assign_folds(y.numpy(), units, 0)
+    folds, classes = assign_folds(y.numpy(), units, 0), len(fitted.bias)
     held_out = np.arange(len(y)) >= len(train.y)
     if (folds[held_out] == IN_ALL).any():
         return None
+    heads = _heads_without(objective.probe, x, y, classes, folds, fitted)
     losses = np.empty(len(valid.y))
-    with progress.step("Fitting heads to nine tenths of the files", FOLDS) as advance:
-        for number in range(FOLDS):
-            rows, rest = (
-                np.flatnonzero(held_out & (folds == number)),
-                np.flatnonzero(folds != number),
-            )
-            if len(rows):
-                head = objective.probe(x[rest], y[rest], classes, groups=units[rest])
-                numbers = torch.from_numpy(rows)
-                losses[order[1][rows - len(train.y)]] = objective.losses(
-                    head.logits(x[numbers]), y[numbers]
-                )
-            advance(number + 1)
+    for number, head in heads.items():
+        rows = np.flatnonzero(held_out & (folds == number))
+        if len(rows):
+            numbers = torch.from_numpy(rows)
+            reached = objective.losses(head.logits(x[numbers]), y[numbers])
+            losses[order[1][rows - len(train.y)]] = reached
     return losses
 
 

@@ -12,7 +12,7 @@ WHY = {
     "lowest": "the lowest",
     "last": "the last epoch (--keep last)",
     "expected": "no others on the way are clearly better",
-    "better": "clearly lower than half way to the last epoch",
+    "better": "clearly lower than that of the weights that were expected to be best",
 }
 
 

@@ -228,9 +228,7 @@ def fit_head(
             save_features(records.keep.folder, records.frozen)
             records.add(Epoch("frozen", 1, 1, figures, items, 0.0, seconds), learn.model)
             if valid_groups is not None and distributed.is_first():
-                losses = unseen_losses(
-                    objective, layer.out_features, train, valid, of_items, valid_groups
-                )
+                losses = unseen_losses(objective, fitted, train, valid, of_items, valid_groups)
                 if losses is not None:
                     records.keep.keep_unseen(losses)
 

@@ -8,6 +8,7 @@ pretraining, the probe is often the best model.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
@@ -72,7 +73,7 @@ class LinearProbe(NamedTuple):
     ----------
     weight, bias : float32 [classes, width] and [classes]; logits are ``features @ weight.T + bias``.
     strength : the chosen value of `STRENGTHS`.
-    loss : cross-validated mean NLL in nats.
+    loss : cross-validated mean NLL in nats; NaN where the strength was given.
     """
 
     weight: Tensor
@@ -96,6 +97,7 @@ def fit_probe(
     seed: int = 0,
     start: tuple[Tensor, Tensor] | None = None,
     groups: NDArray[np.int64] | None = None,
+    like: LinearProbe | None = None,
 ) -> LinearProbe:
     """Fit a multinomial logistic regression on standardised features; cross-validate its L2 penalty.
 
@@ -111,6 +113,8 @@ def fit_probe(
     seed : seed of the cross-validation folds.
     start : weight and bias to start from.
     groups : group number of each row; no group is split between folds.
+    like : a probe of nearly the same rows, whose strength is taken, and from which the search for the minimum begins.
+        The minimum does not depend on where it begins.
     """
     y, rows = targets.cpu(), Rows(features)
     base = 0.0 if start is None else rows.of_features(*start)
@@ -147,12 +151,12 @@ def fit_probe(
             lambda logits, numbers: cross_entropy(logits, y[numbers], reduction="sum"),
         )
 
-    layer, strength, loss = cross_validated(
-        fit,
-        loss_of,
-        folds_for(y.numpy(), groups, seed),
-        len(features) * features.shape[1] * n_classes,
-    )
+    products = len(features) * features.shape[1] * n_classes
+    if like is not None:
+        layer, strength, loss = fit_like(like, fit, rows, products, base)
+    else:
+        folds = folds_for(y.numpy(), groups, seed)
+        layer, strength, loss = cross_validated(fit, loss_of, folds, products)
     weight, bias = rows.for_features(layer)
     if start is not None:
         weight, bias = weight + start[0].double().cpu(), bias + start[1].double().cpu()
@@ -168,6 +172,7 @@ def fit_multi_label_probe(
     seed: int = 0,
     groups: NDArray[np.int64] | None = None,
     start: None = None,
+    like: LinearProbe | None = None,
 ) -> LinearProbe:
     """Like `fit_probe`, for multi-label items: a logistic regression per label, with a common penalty.
 
@@ -176,7 +181,7 @@ def fit_multi_label_probe(
     features : float [n, width].
     targets : float [n, classes]: 1 present, 0 absent, NaN unknown.
     criterion : mean loss over the known labels.
-    groups : as in `fit_probe`.
+    groups, like : as in `fit_probe`.
     start : not supported: multi-label models cannot be warm-started.
     """
     y, rows = targets.double().cpu(), Rows(features)
@@ -191,10 +196,12 @@ def fit_multi_label_probe(
         known = (~y[subset].isnan()).sum().clamp(min=1)
         return len(subset) * rows.sum_over(subset, layer, loss) / float(known)
 
-    folds = folds_for(np.zeros(len(y), np.int64), groups, seed)
-    layer, strength, mean = cross_validated(
-        fit, loss_of, folds, len(features) * features.shape[1] * n_classes
-    )
+    products = len(features) * features.shape[1] * n_classes
+    if like is not None:
+        layer, strength, mean = fit_like(like, fit, rows, products)
+    else:
+        folds = folds_for(np.zeros(len(y), np.int64), groups, seed)
+        layer, strength, mean = cross_validated(fit, loss_of, folds, products)
     weight, bias = rows.for_features(layer)
     return LinearProbe(weight.float(), bias.float(), strength, mean)
 
@@ -266,6 +273,23 @@ def cross_validated(
         strength = min(sums, key=lambda c: sums[c])
         layer = counted(torch.arange(len(folds)), strength, exact, None)
     return layer, strength, sums[strength] / judged
+
+
+def fit_like(
+    like: LinearProbe,
+    fit: Callable[..., Tensor],
+    rows: Rows,
+    products: int,
+    base: Tensor | float = 0.0,
+) -> tuple[Tensor, float, float]:
+    """What `cross_validated` returns, at the strength of another probe, and with no loss."""
+    large = products >= LARGE
+    _, exact = SOONER if large else (ROUGH, EXACT)
+    with threadpool_limits(None if large else 1):
+        everything = torch.arange(len(rows.features))
+        initial = rows.of_features(like.weight, like.bias) - base
+        layer = fit(everything, like.strength, initial=initial, tolerance=exact)
+    return layer, like.strength, math.nan
 
 
 class Rows:

@@ -413,6 +413,13 @@ def test_the_head_alone_is_kept_on_weaker_evidence(share, expected):
     assert choose({0.5: gains, share: np.zeros(9)}, 30).share == expected
 
 
+@pytest.mark.parametrize(("items", "gain", "share"), [(9, 0.0, 0.0), (9, 1.0, 1.0), (60, 0.0, 0.5)])
+def test_a_head_that_will_learn_from_all_files_is_expected_of_few(items, gain, share):
+    losses = np.random.default_rng(0).exponential(1.0, items)
+    candidates = dict.fromkeys(shares(items), losses) | {1.0: 1.02 * losses - gain}
+    assert choose(candidates, items, cross_fitted=True).share == share
+
+
 @pytest.mark.parametrize(
     ("right", "ending"),
     [
