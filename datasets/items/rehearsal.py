@@ -3,11 +3,13 @@
 Validation and calibration items of the earlier run are never trained on, and its training items are never
 validated on, because the weights have seen them. A new file that belongs to an old one (same group,
 near-duplicate, or the same recording) gets the old one's split. All others are split as usual. The head of a
-cross-fitted model has seen all items but those of the test split; they are split anew, for a head that starts anew.
+cross-fitted model has seen all items but those of the test split, so a head starts anew: all these items are split anew,
+or, if the body has learnt from the training split, keep their splits.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -31,7 +33,8 @@ log = logging.getLogger(__name__)
 
 #: Why a file of an earlier run is left out.
 CHANGED = "its content has changed since the earlier run"
-#: File of a run whose head has learnt from the files of all splits but the test split.
+#: File of a run whose head has learnt from the files of all splits but the test split, as JSON: the number of ``folds``, and
+#: whether the ``body`` has learnt from the training split.
 CROSS_FITTED = "cross_fit.json"
 #: Column that marks the items of an earlier run.
 REHEARSED = "rehearsed"
@@ -95,7 +98,7 @@ def mark_rehearsed(table: Items, file: Path, data: DataSettings, seed: int) -> N
     frame = table.frame
     old = frame["path"].isin(before) & frame["split"].ne("")
     frame = frame.assign(**{REHEARSED: old})
-    everything = is_cross_fitted(file.parent)
+    everything = is_cross_fitted(file.parent) and not has_taught_body(file.parent)
     if everything:
         taught = earlier["split"].isin(["valid", "calibration"])
         earlier = earlier.assign(split=earlier["split"].mask(taught, "train"))
@@ -141,6 +144,14 @@ def mark_rehearsed(table: Items, file: Path, data: DataSettings, seed: int) -> N
 def is_cross_fitted(run: Path) -> bool:
     """Whether the model in a run's folder has learnt from the files of all splits but the test split."""
     return (run / CROSS_FITTED).is_file()
+
+
+def has_taught_body(run: Path) -> bool:
+    """Whether the body of a cross-fitted model has learnt from the training split of its run; assumed of a damaged file."""
+    try:
+        return bool(json.loads((run / CROSS_FITTED).read_bytes())["body"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
 
 
 def check_groups(frame: pd.DataFrame, data: DataSettings) -> None:

@@ -30,6 +30,8 @@ PARTS = ("test", "calibration", "valid")
 #: Metric of a cross-fitted model: the number of its folds. Its calibration files are all files, each of which is measured
 #: by a head that had not seen it.
 CROSS_FIT = "cross_fit_folds"
+#: Metric of a cross-fitted model: whether its body has learnt from files, which are not measured then.
+TAUGHT_BODY = "cross_fit_body"
 UNSEEN = "each by a head that had not seen it"
 
 

@@ -1,4 +1,4 @@
-"""Cross-fitting in a run: a model whose head alone is trained learns from all files, and all files measure it.
+"""Cross-fitting in a run: the head learns from all files, and all files that the body has not learnt from measure it.
 
 Those of a test split, of unknown classes and the held-out background stay out. See `learners.training.cross_fit`.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ from datasets.core.files import write_beside
 from datasets.core.part import parts_of
 from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
-from datasets.items.rehearsal import CROSS_FITTED
+from datasets.items.rehearsal import CROSS_FITTED, is_rehearsed
 from datasets.items.splits import are_named, split_units
 from learners.backbones.building import first_member
+from learners.cli.result import TAUGHT_BODY
 from learners.evaluation.held_out import (
     Evaluation,
     Measured,
@@ -53,9 +55,7 @@ MEASURED = "calibration"
 
 
 def may_cross_fit(run: Prepared) -> bool:
-    """Whether a head on a body that has not learnt from these files is to learn from all of them: the run has drawn its
-    splits itself, and its files are few.
-    """
+    """Whether the head is to learn from all files: the run has drawn its splits itself, and its files are few."""
     data, train, items = run.settings.data, run.settings.train, run.items
     frame = items.table.unsplit
     own_splits = frame["split"].isin(["valid", "calibration"]).any()
@@ -77,17 +77,25 @@ def _divides_files(frame: pd.DataFrame) -> bool:
     return bool(frame.groupby("path")["group"].nunique().gt(1).any())
 
 
-def is_head_alone(kept: Kept) -> bool:
-    """Whether these are the weights of a fitted head on a body that has not learnt from the files of the run."""
-    return kept.phase == "frozen"
+def _new_to_body(run: Run, rows: pd.DataFrame, kept: Kept) -> NDArray[np.bool_]:
+    """Whether the body of the kept weights has not learnt from each row."""
+    learnt = rows["split"].eq("train").to_numpy()
+    if kept.phase != "frozen":
+        return ~learnt
+    if run.origin is not None and run.origin.metrics.get(TAUGHT_BODY):
+        return ~(learnt & is_rehearsed(rows).to_numpy())
+    return np.ones(len(rows), bool)
 
 
-def cross_fit(run: Run, features: ByPart) -> Run:
+def cross_fit(run: Run, kept: Kept, features: ByPart) -> Run:
     """The run with its head fitted to all files, and a head for each fold; the same run where that measures no more
     files than its calibration split.
 
+    The head of a trained body is fitted from the trained one, which changes only where the files contradict it.
+
     Parameters
     ----------
+    kept : facts on the weights of the run.
     features : those of the body, as far as they are known.
     """
     network, items = first_member(run.bundle.network), run.items
@@ -105,7 +113,8 @@ def cross_fit(run: Run, features: ByPart) -> Run:
     rows = rows.loc[good]
     labels = pd.Categorical(rows["label"], items.labels).codes.astype(np.int64)
     units = split_units(rows).to_numpy(np.int64)
-    folds = assign_folds(labels, units, run.settings.train.seed)
+    new = _new_to_body(run, rows, kept)
+    folds = assign_folds(labels, units, run.settings.train.seed, new)
     by_key = dict(zip(_keys(rows), folds.tolist(), strict=True))
     frame = items.table.frame
     taught = frame["split"].isin(LEARNT)
@@ -124,7 +133,10 @@ def cross_fit(run: Run, features: ByPart) -> Run:
         background=background,
         places=known.sum() / in_an_epoch["label"].ne(UNKNOWN).sum(),
     )
-    heads = fit_heads(objective.probe, x, torch.from_numpy(labels), len(items.labels), folds, units)
+    probe = objective.probe
+    if kept.phase != "frozen":
+        probe = partial(probe, start=_with_background(layer, len(items.labels)))
+    heads = fit_heads(probe, x, torch.from_numpy(labels), len(items.labels), folds, units)
     weight, bias = _without_background(heads.all, background)
     with torch.no_grad():
         layer.weight.copy_(weight)
@@ -144,6 +156,7 @@ def cross_fit(run: Run, features: ByPart) -> Run:
         Outputs(logits[of_known].astype(np.float64), None, pooled[of_known], units[of_known]),
         rows["label"][of_known].tolist(),
         folds[of_known],
+        taught_body=not new.all(),
     )
     table = replace(items.table, frame=_all_train(frame))
     table.protocol = protocol(table, cross)
@@ -151,7 +164,8 @@ def cross_fit(run: Run, features: ByPart) -> Run:
         "Cross-fitting: the head is fitted to %d files; each of %d is measured by one of %d heads that have not seen it",
         taught.sum(), (of_items != IN_ALL).sum(), len(predictors),
     )  # fmt: skip
-    write_beside(run.folder / CROSS_FITTED, json.dumps({"folds": len(predictors)}).encode())
+    facts = {"folds": len(predictors), "body": cross.taught_body}
+    write_beside(run.folder / CROSS_FITTED, json.dumps(facts).encode())
     return replace(
         run,
         items=items._replace(table=table, rows=_all_train(items.rows, learnt)),
@@ -266,6 +280,8 @@ def protocol(table: Items, cross: CrossFit) -> str:
         return table.protocol
     named = frame["group"].loc[are_named(frame["group"])]
     together = f"; each of {named.nunique()} groups stays together" if table.groups else ""
+    if cross.taught_body:
+        measured += " that the body has not learnt from"
     return f"{measured}, each by one of {heads} heads that had not seen it{together}"
 
 
@@ -293,6 +309,17 @@ def _without_background(head: LinearProbe, background: bool) -> tuple[torch.Tens
     """Weight and bias of a head; relative to those of the background class, the last one, if there is one."""
     weight, bias = head.weight, head.bias
     return (weight[:-1] - weight[-1:], bias[:-1] - bias[-1:]) if background else (weight, bias)
+
+
+def _with_background(layer: nn.Linear, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight and bias of a layer, with those of the background class, if that makes one class more: all others are
+    relative to them.
+    """
+    weight, bias = layer.weight.detach(), layer.bias.detach()
+    more = classes - len(bias)
+    return torch.nn.functional.pad(weight, (0, 0, 0, more)), torch.nn.functional.pad(
+        bias, (0, more)
+    )
 
 
 def _numbers(layer: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, Any]:

@@ -124,6 +124,7 @@ class CrossFit:
     reference : outputs of the training items, without labels.
     truths : their labels.
     of_reference : their folds.
+    taught_body : whether the body has learnt from files, which are in no fold.
     """
 
     folds: NDArray[np.int64]
@@ -131,6 +132,7 @@ class CrossFit:
     reference: Outputs
     truths: list[str]
     of_reference: NDArray[np.int64]
+    taught_body: bool
 
     @property
     def measured(self) -> NDArray[np.bool_]:

@@ -19,7 +19,7 @@ from datasets.items.table import read_items
 from learners import distributed
 from learners.backbones.building import drop_background_row, first_member
 from learners.backbones.spec import NetworkSpec
-from learners.cli.result import CROSS_FIT, Result, find_confusions
+from learners.cli.result import CROSS_FIT, TAUGHT_BODY, Result, find_confusions
 from learners.evaluation.before_after import compare, maybe_of_new_class
 from learners.evaluation.held_out import (
     Evaluation,
@@ -40,7 +40,6 @@ from learners.runs.backbone_selection import as_table
 from learners.runs.cross_fitting import (
     as_measured,
     cross_fit,
-    is_head_alone,
     may_cross_fit,
     measured_of,
     of_path,
@@ -90,8 +89,8 @@ def train(run: Prepared) -> Run:
         notes["backbone"] = run.selection.summary
     predictor = _predictor(run, run.model(trained.network, trained.spec, notes), trained.features)
     done = Run(**vars(run), predictor=predictor, interrupted=trained.interrupted)
-    if cross_fitted and is_head_alone(trained.kept[0]) and distributed.is_first():
-        return cross_fit(done, trained.features)
+    if cross_fitted and distributed.is_first():
+        return cross_fit(done, trained.kept[0], trained.features)
     return done
 
 
@@ -173,6 +172,7 @@ def predict(run: Run) -> Evaluation:
     evaluation = run.task.measure(evaluation, bundle)
     if run.cross is not None:
         evaluation.metrics[CROSS_FIT] = len(run.cross.predictors)
+        evaluation.metrics[TAUGHT_BODY] = run.cross.taught_body
     if run.cross is None:
         evaluation = with_events(evaluation, run.predictor, table)
     else:

@@ -1,8 +1,9 @@
 """Cross-fitting: every file teaches the head, and every file measures it.
 
 The files are divided into folds. For each fold a head is fitted to the features of all other files, and its outputs on
-the files of the fold are those of a head that has not seen them. The head of the model is fitted to all files. The body is
-frozen, so each file passes it once.
+the files of the fold are those of a head that has not seen them. The head of the model is fitted to all files. The body does
+not change any more, so each file passes it once. Files that it has learnt from are in no fold: its features of them would
+flatter.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class Heads(NamedTuple):
 
 
 def assign_folds(
-    labels: NDArray[np.int64], units: NDArray[np.int64], seed: int
+    labels: NDArray[np.int64],
+    units: NDArray[np.int64],
+    seed: int,
+    measured: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
     """Fold of each row, stratified by label, or `IN_ALL`; the rows of a unit share it.
 
@@ -59,10 +63,13 @@ def assign_folds(
     Parameters
     ----------
     labels, units : number of the label and of the unit of each row, [n].
+    measured : whether a row may be in a fold, [n]; the others are in none. Default: all.
     """
-    if len(np.unique(units)) < 2:
-        return np.full(len(labels), IN_ALL)
-    folds = stratified_folds(labels, units, FOLDS, seed=seed)
+    folds = np.full(len(labels), IN_ALL)
+    rows = np.arange(len(labels)) if measured is None else np.flatnonzero(measured)
+    if len(np.unique(units[rows])) < 2:
+        return folds
+    folds[rows] = stratified_folds(labels[rows], units[rows], FOLDS, seed=seed)
     while True:
         alone = np.zeros(len(labels), bool)
         for fold in np.unique(folds[folds != IN_ALL]):
