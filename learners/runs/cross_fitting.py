@@ -57,7 +57,7 @@ MEASURED = "calibration"
 def may_cross_fit(run: Prepared) -> bool:
     """Whether the head is to learn from all files: the run has drawn its splits itself, and its files are few."""
     data, train, items = run.settings.data, run.settings.train, run.items
-    frame = items.table.unsplit
+    frame = items.table.unsplit.loc[~is_rehearsed(items.table.unsplit)]
     own_splits = frame["split"].isin(["valid", "calibration"]).any()
     named = own_splits or data.split_by is not None or (data.fold is not None and data.cv is None)
     return bool(

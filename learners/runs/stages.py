@@ -192,7 +192,11 @@ def predict(run: Run) -> Evaluation:
     if run.selection is not None:
         tables["Backbones"] = as_table(run.selection.candidates)
     changes = None
-    if origin is not None:
+    if origin is not None and starts_anew(origin, table) and is_rehearsed(table.frame).all():
+        log.info(
+            "The earlier model has learnt from all of these files, so it is not compared with this one"
+        )
+    elif origin is not None:
         device = run.settings.speed.device
         earlier = Predictor(origin, device=device, decoded=run.decoded, bs=train.bs)
         rehearsed = table.frame.loc[is_rehearsed(table.frame), "path"]
