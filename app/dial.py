@@ -65,9 +65,9 @@ class Dial:
             also = " The report of the run shows the precision and the recall of each label."
             return note_html(rule_words(rule) + (also if rule.thresholds else ""), status=True)
         point = self._point(table, place)
-        effect = note_html(
-            f"It answers {answers_at(table, point)} Training used none of them.", status=True
-        )
+        unseen = "Each is judged by a head that had not seen it."
+        held_out = unseen if table.cross_fitted else "Training used none of them."
+        effect = note_html(f"It answers {answers_at(table, point)} {held_out}", status=True)
         if point is table.own and (more := table.offered) is not None:
             effect += note_html(
                 f"That is fewer than half. With {more.rule} (move the slider to the right) it answers {answers_at(table, more)}"

@@ -32,6 +32,7 @@ PARTS = ("test", "calibration", "valid")
 CROSS_FIT = "cross_fit_folds"
 #: Metric of a cross-fitted model: whether its body has learnt from files, which are not measured then.
 TAUGHT_BODY = "cross_fit_body"
+OUT_OF_FOLD = "out-of-fold"
 UNSEEN = "each by a head that had not seen it"
 
 
@@ -70,8 +71,10 @@ class Result:
         return bool(small) or answers_almost_nothing(self.metrics)
 
 
-def part_name(split: str) -> str:
-    """Name of a split in a sentence."""
+def part_name(split: str, cross_fitted: bool = False) -> str:
+    """Name of a split in a sentence; the calibration files of a cross-fitted model are all files."""
+    if cross_fitted and split == "calibration":
+        return OUT_OF_FOLD
     return "validation" if split == "valid" else split
 
 
@@ -214,7 +217,7 @@ def looser_rule(metrics: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def answers_at(table: OperatingPoints, point: OperatingPoint) -> str:
     """What a model answers at one of its operating points."""
-    text = f"{point.answered} of {table.items} {part_name(table.split)} files"
+    text = f"{point.answered} of {table.items} {part_name(table.split, table.cross_fitted)} files"
     if point.answered:
         right = right_of_answered(point.right, point.answered)
         text += f"; {right} ({with_limits(point.low, point.high)})"
@@ -250,11 +253,12 @@ def _single(
     if not answers_almost_nothing(metrics):
         return lines
     learnt = int(metrics.get("calibration_items", items))
+    kind = "" if is_cross_fitted(metrics, "calibration") else "calibration "
     if 0 < groups < FEW_GROUPS:
         remedy = f"Only {groups} groups: files of further groups help, more files of these do not."
     elif learnt < ENOUGH:
         remedy = (
-            f"It has only {learnt} calibration files to learn when it can be trusted, and needs about {ENOUGH}. Add "
+            f"It has only {learnt} {kind}files to learn when it can be trusted, and needs about {ENOUGH}. Add "
             "files to every class and train again."
         )
     elif looser:

@@ -52,4 +52,5 @@ def operating_points(
     loose = sorted(range(len(points)), key=lambda n: points[n].answered + points[n].unknown)
     items, unknown_items = int((parts == split).sum()), int((parts == UNKNOWN).sum())
     ordered = tuple(points[n] for n in loose)
-    return OperatingPoints(split, items, unknown_items, loose.index(own), ordered)
+    cross_fitted = evaluation.folds is not None and split == "calibration"
+    return OperatingPoints(split, items, unknown_items, loose.index(own), ordered, cross_fitted)

@@ -4,7 +4,8 @@ each label by itself and all together."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,9 +76,12 @@ def class_sections(
     problems = [*rule.notes, *notices]
     figures["verdict"] = verdict(measured, checks, problems, len(same))._asdict()
     split = measured["headline"]["split"]
-    parts = sorted(part_name(str(name)) for name in known["split"].unique())
+    cross_fitted = evaluation.folds is not None
+    part = partial(part_name, cross_fitted=cross_fitted)
+    parts = sorted(part(str(name)) for name in known["split"].unique())
     page = {
-        "part": part_name,
+        "part": part,
+        "cross_fitted": cross_fitted,
         "parts_of_known": " and ".join(", ".join(parts).rsplit(", ", 1)),
         "counts": split and counts_of(measured["metrics"], split),
         "examples": examples(pictures, evaluation),
@@ -106,7 +110,7 @@ def class_sections(
         "adjust": installed_commands("python -m learners.adjust"),
         "suspects": gallery(pictures, evaluation, suspects),
         "curves": material.curves,
-        **_plots(measured, bundle.classes, rule),
+        **_plots(measured, bundle.classes, rule, part),
     }
     return Sections("report.html", figures, page, notices)
 
@@ -122,7 +126,9 @@ def _changed(pictures: Pictures, evaluation: Evaluation) -> dict[str, list[Figur
     return galleries
 
 
-def _plots(measured: Mapping[str, Any], classes: Sequence[str], rule: Rule) -> dict[str, Any]:
+def _plots(
+    measured: Mapping[str, Any], classes: Sequence[str], rule: Rule, part: Callable[[str], str]
+) -> dict[str, Any]:
     """The plots; None or empty where there is nothing to plot."""
     matrix, unknown = np.array(measured["answers"]), measured["unknown_classes"]
     refused = matrix[:, -1].sum()
@@ -140,7 +146,7 @@ def _plots(measured: Mapping[str, Any], classes: Sequence[str], rule: Rule) -> d
             for when, bins in (measured["reliability"] or {}).items()
         ],
         "risk": measured["risk_coverage"]
-        and plots.risk_coverage(measured["risk_coverage"], f"{part_name(main)} files"),
+        and plots.risk_coverage(measured["risk_coverage"], f"{part(main)} files"),
         "histogram": unknown
         and plots.histogram(
             unknown["histogram"],

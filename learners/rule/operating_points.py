@@ -81,6 +81,7 @@ class OperatingPoints:
     ----------
     split : the split of the ``items`` of known classes. unknown_items : number of items of unknown classes.
     default : number of the point that is the model's own rule.
+    cross_fitted : each item was judged by a head that had not seen it, and taught the others.
     """
 
     split: str
@@ -88,6 +89,7 @@ class OperatingPoints:
     unknown_items: Count
     default: Count
     points: tuple[OperatingPoint, ...]
+    cross_fitted: bool = False
 
     def __post_init__(self) -> None:
         if not self.default < len(self.points):
