@@ -11,7 +11,7 @@ from learners.rule.reasons import Reason, Why
 
 
 def answer(label: str, why: Why = Why.ACCEPTED, detail: str = "", **more: object) -> Prediction:
-    part = Part("a.jpg", box=(0.0, 0.0, 0.5, 0.5))
+    part = Part("a.jpg")
     one = Prediction(part, label, "fox", 0.9, Reason(why, detail), [("fox", 0.9)], NAN)
     return one._replace(**more)  # type: ignore[arg-type]
 
