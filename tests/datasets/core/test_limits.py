@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -226,6 +227,38 @@ def test_pages_of_links_give_files_and_folders_below_them_once(server: Server) -
     assert (sorted(names), left_out) == (["Räh/50%25.png", "red fox/1.png", "v1.0/3.png"], [])
     assert Path(local(files[0])).read_bytes() == b"x"
     assert is_folder(f"{server.url}/data/v1.0")
+
+
+def test_a_class_folder_has_the_same_name_on_a_web_server(server: Server, tmp_path: Path) -> None:
+    """Also with characters that an address writes as escapes, and with what looks like one; a table is literal."""
+    names = ["50% grey", "A#1", "a+b", "x;y", "red fox", "red%20fox", "Räh", "what?"]
+    content = picture(tmp_path / "x.png").read_bytes()
+    table = "path,label\n" + "".join(f"{quote(name)}/1.png,{name}\n" for name in names)
+
+    def answers(path: str) -> tuple[int, bytes, dict[str, str]]:
+        if path == "/data/":
+            return page(*(f"{quote(name)}/" for name in names))
+        folder = unquote(path.removeprefix("/data/"))
+        if path == "/data" or folder in names:
+            return 301, b"", {"Location": f"{path}/"}
+        if folder.rstrip("/") in names:
+            return page("1.png", "2.png")
+        if path.endswith("items.csv"):
+            return 200, table.encode(), {"ETag": "table", "Content-Type": "text/csv"}
+        return 200, content, {"ETag": path, "Content-Type": "image/png"}
+
+    server.answers = answers
+    for name in names:
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for number in "12":
+            write(tmp_path / "data" / name / f"{number}.png", "")
+    (tmp_path / "data" / "items.csv").write_text(table)
+    for there in (f"{server.url}/data", str(tmp_path / "data")):
+        frame = read_source(f"{there}/", ReadOptions()).frame
+        assert sorted(frame["label"]) == sorted([*names, *names]), there
+        frame = read_source(f"{there}/items.csv", ReadOptions()).frame
+        assert frame["label"].tolist() == names, there
+    assert Path(local(f"{server.url}/data/50%25%20grey/1.png")).read_bytes() == content
 
 
 @pytest.mark.parametrize(
