@@ -41,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.events:
         lines, alarm = event_sentences(metrics), not metrics["found"]
     else:
-        lines = result.sentences(metrics, evaluated.confusions, what="files")
+        lines = result.sentences(
+            metrics, evaluated.confusions, what="files", labels=evaluated.labels
+        )
         alarm = result.answers_almost_nothing(metrics)
     if not settings.labels:
         lines = _expected(metrics)

@@ -24,7 +24,7 @@ from datasets.audio.lengths import Stated, stated_length
 from datasets.audio.m4a import Mp4Sound, is_mp4
 from datasets.core.address import local
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, OutsideFile, SecondhandError, counted
-from datasets.core.limits import check_open_files
+from datasets.core.limits import unread
 from datasets.kinds.base import find_kind
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,8 @@ _FOREIGN = (
 _LOST = (
     4 * 1152
 )  # samples of an MP3 file that was cut off: frames that need the next, and the decoder's delay
+#: libsndfile's number of errors of the system, of which it does not say which.
+_SYSTEM_ERROR = 2
 _FLAC_BITS = (12, 20, 32)  # bits of a sample that libsndfile does not decode
 
 
@@ -281,8 +283,7 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[Any, AudioInfo]]:
                 size, head = _checked_head(path, stream)
                 stated = stated_length(stream, size)
             except OSError as error:
-                check_open_files(error)
-                raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
+                raise unread(path, error) or BadFile(path, f"cannot be opened: {error}") from None
             if is_mp4(head):
                 file: Any = stack.enter_context(Mp4Sound(path))
             elif stated.patches or stated.header:
@@ -298,9 +299,22 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[Any, AudioInfo]]:
                 f"this is {'an' if kind.name[0] in 'aeiou' else 'a'} {kind.name} file by its ending, not a sound",
             ) from None
         detail = str(error.error_string).rstrip(".").lower()
-        raise BadFile(
+        damaged = BadFile(
             path, f"cannot be decoded ({detail}): it is damaged, truncated or not audio"
-        ) from None
+        )
+        of_system = _of_system(path) if error.code == _SYSTEM_ERROR else None
+        raise of_system or damaged from None
+
+
+def _of_system(path: str | os.PathLike[str]) -> BadFile | None:
+    """The error with which the system does not read a file to its end; None if it does."""
+    try:
+        with open(local(path), "rb") as stream:
+            while stream.read(BLOCK):
+                pass
+    except OSError as error:
+        return unread(path, error)
+    return None
 
 
 def _checked_head(path: str | os.PathLike[str], stream: BinaryIO) -> tuple[int, bytes]:

@@ -30,6 +30,7 @@ from functools import lru_cache, partial
 from mimetypes import guess_type
 from pathlib import Path, PosixPath
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 from datasets.core.errors import BadFile, SecondhandError, Unavailable, first_line
 from datasets.core.limits import (
@@ -118,6 +119,23 @@ def is_address(path: AnyPath) -> bool:
 def member(path: AnyPath) -> str:
     """The part of a path that names the file, without the archive in which it is."""
     return str(path).partition(_CHAIN)[0] if is_address(path) else str(path)
+
+
+def plain_name(path: AnyPath) -> str:
+    """The name of a file or folder as people write it: in the address of a web server it may have escapes.
+
+    Examples
+    --------
+    >>> plain_name("https://a.org/50%25%20grey"), plain_name("s3://a/50%25"), plain_name("/data/50%25")
+    ('50% grey', '50%25', '50%25')
+    """
+    name = as_path(path).name
+    if not str(path).startswith(("http://", "https://")):
+        return name
+    try:
+        return unquote(name, errors="strict")
+    except UnicodeDecodeError:
+        return name
 
 
 def without_secrets(text: str) -> str:

@@ -36,6 +36,7 @@ from datasets.core.limits import (
     Counted,
     check_cells,
     check_packed,
+    unread,
 )
 from datasets.core.part import AnyPath
 from datasets.core.scanning import absolute_path, in_any_form
@@ -388,7 +389,7 @@ def read_csv(
             path, 'is not in UTF-8, UTF-16 or Windows-1252: save it as "CSV UTF-8"'
         ) from None
     except OSError as error:
-        raise BadFile(path, f"cannot be read: {error.strerror or error}") from None
+        raise unread(path, error) or BadFile(path, f"cannot be read: {error}") from None
     except Exception as error:  # the parsers' own errors have no common root
         raise BadFile(path, f"cannot be read as a table ({str(error)[:120]})") from None
 
@@ -588,7 +589,7 @@ def read_text(path: Path, *, first: int | None = None) -> str:
         with open(path, "rb") as file:
             data = file.read(_LARGEST + 1 if first is None else first)
     except OSError as error:
-        raise BadFile(path, f"cannot be read: {error.strerror or error}") from None
+        raise unread(path, error) or BadFile(path, f"cannot be read: {error}") from None
     if len(data) > _LARGEST:
         raise BadFile(path, f"larger than {_LARGEST >> 20} MiB, so it is not a table of labels")
     for encoding in (_marked(data[:64]) or "utf-8", "utf-8"):

@@ -82,8 +82,9 @@ class Copy(Rejected):
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things, such as "1 file" or "12 files"."""
-    return f"{number} {noun}{'s' * (number != 1)}"
+    """A number of things, such as "1 file", "12 files" or "2 boxes"."""
+    plural = f"{noun}es" if noun.endswith("x") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def first_left_out(rejected: Sequence[Rejected], thing: str = "file") -> str:

@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple, Self
 from datasets.core.address import is_address, state
 from datasets.core.checked import read_file
 from datasets.core.errors import BadFile
+from datasets.core.limits import unread
 
 #: Path, inside a run folder, of the recorded states of its files.
 FILE_STATES = "checkpoint/begun.json"
@@ -57,7 +58,7 @@ class QuickState(NamedTuple):
         try:
             return cls.from_status(os.stat(path))
         except OSError as error:
-            raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
+            raise unread(path, error) or BadFile(path, f"cannot be opened: {error}") from None
 
     @property
     def settled(self) -> bool:

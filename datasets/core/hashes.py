@@ -13,6 +13,7 @@ from pathlib import Path
 from datasets.core.address import absolute, local
 from datasets.core.errors import BadFile
 from datasets.core.file_state import QuickState
+from datasets.core.limits import unread
 
 
 def digest_of(path: str) -> str:
@@ -21,7 +22,7 @@ def digest_of(path: str) -> str:
         with open(local(path), "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise BadFile(path, f"cannot be opened: {error.strerror or error}") from None
+        raise unread(path, error) or BadFile(path, f"cannot be opened: {error}") from None
 
 
 def hash_shared(

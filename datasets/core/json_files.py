@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets.core.errors import BadFile, one_line
+from datasets.core.limits import unread
 
 #: Bytes at the beginning of a large file that show its format.
 _HEAD = 1 << 20
@@ -49,7 +50,7 @@ def read_json(file: Path) -> Any:
         text = data.decode(json.detect_encoding(data), "surrogateescape")
         return json.loads(text, parse_int=_number if _is_huge(text) else None)
     except OSError as error:
-        raise BadFile(file, f"cannot be read: {error.strerror or error}") from None
+        raise unread(file, error) or BadFile(file, f"cannot be read: {error}") from None
     except (ValueError, RecursionError) as error:
         raise BadFile(file, f"not JSON ({one_line(str(error))[:100]})") from None
 

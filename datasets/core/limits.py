@@ -10,7 +10,7 @@ import errno
 import os
 import re
 
-from datasets.core.errors import BadFile, SecondhandError, quoted
+from datasets.core.errors import BadFile, SecondhandError, Unavailable, quoted
 
 #: Schemes of the servers that are read; and of what holds files, whose members are named before ``::``. fsspec knows
 #: others that read any file of this machine, or put variables of the environment into an address.
@@ -51,6 +51,11 @@ PASSING = (408, 425, 429, 500, 502, 503, 504)
 OF_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 #: Errors of a process, or of the machine, that has too many files open.
 _OF_OPEN_FILES = (errno.EMFILE, errno.ENFILE)
+#: Errors of a file that another program has opened or locked; Windows has numbers of its own (sharing and lock violation).
+_HELD = (errno.EBUSY, errno.ETXTBSY, errno.EAGAIN, errno.EDEADLK)
+_HELD_ON_WINDOWS = (32, 33)
+#: Errors that damaged content leads to, such as a place before the beginning of the file.
+_OF_CONTENT = (errno.EINVAL, errno.EOVERFLOW, errno.ERANGE, errno.EDOM, errno.EILSEQ, errno.ESPIPE)
 
 
 def check_address(address: str) -> None:
@@ -147,6 +152,41 @@ def check_packed(path: str | os.PathLike[str]) -> None:
     with zipfile.ZipFile(path) as archive:
         for one in archive.infolist():
             Counted(str(path), one.file_size, one.compress_size, MOST_OF_LARGE)
+
+
+def unread(path: str | os.PathLike[str], error: BaseException) -> BadFile | None:
+    """The error of a file that the system does not open or read now; None where its content is at fault.
+
+    Decoders raise errors of the system, too: no number of those says that a file is damaged.
+
+    Raises
+    ------
+    SecondhandError : there are too many open files.
+    """
+    check_open_files(error)
+    if not isinstance(error, OSError) or error.errno in _OF_CONTENT:
+        return None
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return BadFile(path, "there is no such file")
+    if isinstance(error, IsADirectoryError):
+        return BadFile(path, "is a folder, not a file")
+    if error.errno in _HELD or getattr(error, "winerror", None) in _HELD_ON_WINDOWS:
+        return Unavailable(
+            path,
+            f"is held by another program ({_name_of(error)}): close it there, and call again",
+        )
+    if isinstance(error, PermissionError):  # which is what Windows says of a file that is held, too
+        return Unavailable(
+            path, "is not readable: check its permissions, and whether another program holds it"
+        )
+    if error.errno in errno.errorcode:
+        return Unavailable(path, f"cannot be read now: {_name_of(error)}")
+    return None
+
+
+def _name_of(error: OSError) -> str:
+    """What the system calls an error; libraries write sentences of their own into it."""
+    return os.strerror(error.errno or 0) if error.errno in errno.errorcode else str(error)
 
 
 def check_open_files(error: BaseException) -> None:

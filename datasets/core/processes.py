@@ -23,6 +23,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from datasets.core import progress
 from datasets.core.address import read_ahead
 from datasets.core.errors import BadFile, Rejected
+from datasets.core.limits import check_open_files
 from datasets.core.upstream import close_writer_of_results, threads_of
 
 log = logging.getLogger(__name__)
@@ -252,10 +253,25 @@ def _run_alone(task: Callable[[T], R], item: T, crashed: R) -> R:
 
 
 def _submit(pool: Executor, task: Callable[..., R], *arguments: Any) -> Future[R]:
-    future = pool.submit(task, *arguments)
-    if isinstance(pool, ProcessPoolExecutor):
-        close_writer_of_results(pool)  # its processes start with the first task
+    if not isinstance(pool, ProcessPoolExecutor):
+        return pool.submit(task, *arguments)
+    try:
+        future = pool.submit(_run, task, *arguments)
+    except (
+        OSError
+    ):  # not all of its processes could be started, and the interpreter would wait for the others
+        _kill(_workers(pool))
+        raise
+    close_writer_of_results(pool)  # its processes start with the first task
     return future
+
+
+def _run(task: Callable[..., R], *arguments: Any) -> R:
+    """Run a task in a worker; raises what its initialisation has raised."""
+    if _unsettled is not None:
+        check_open_files(_unsettled)
+        raise _unsettled
+    return task(*arguments)
 
 
 def _result(future: Future[R], pool: Executor) -> R:
@@ -332,7 +348,22 @@ def _pool(count: int, settle: Callable[[frozenset[int]], None]) -> ProcessPoolEx
 
     context = multiprocessing.get_context("fork" if FORKS else "spawn")
     inherited = frozenset(connections().values() if FORKS else ())  # before the pool has its own
-    return ProcessPoolExecutor(count, mp_context=context, initializer=settle, initargs=(inherited,))
+    return ProcessPoolExecutor(
+        count, mp_context=context, initializer=_initialise, initargs=(settle, inherited)
+    )
+
+
+#: Why this worker could not be initialised.
+_unsettled: OSError | None = None
+
+
+def _initialise(settle: Callable[[frozenset[int]], None], inherited: frozenset[int]) -> None:
+    """Initialise a worker. Its tasks raise an error of that: here it would end the worker, and read as a crash."""
+    global _unsettled
+    try:
+        settle(inherited)
+    except OSError as error:
+        _unsettled = error
 
 
 #: A network's threads wait for the slowest of them, so background workers run at a lower priority and
@@ -392,7 +423,10 @@ def _detach_connections(inherited: frozenset[int]) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for number, connection in connections().items():
         if connection in inherited:
-            os.dup2(null, number)
+            try:
+                os.dup2(null, number)
+            except OSError:  # above the limit of open files, where no other file gets its number
+                os.close(number)
     os.close(null)
 
 

@@ -9,6 +9,9 @@ from typing import NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
+#: Share of a step before which no time left is said.
+EARLIEST = 0.1
+
 
 class Advance(Protocol):
     """Reports how much of a step is done, and its total if that is known by now."""
@@ -32,6 +35,11 @@ class Step(NamedTuple):
     def words(self) -> str:
         """Such as "Epoch 3 of 5"."""
         return self.title if self.turn is None else "{} {} of {}".format(self.title, *self.turn)
+
+
+def is_time_known(done: float, total: float) -> bool:
+    """Whether enough is done to say how long the rest takes: the first units also compile, read and warm up."""
+    return done >= EARLIEST * total
 
 
 #: Opens a step.

@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element, ParseError, TreeBuilder
 from xml.parsers import expat
 
 from datasets.core.errors import BadFile
+from datasets.core.limits import unread
 
 _LARGEST = 1 << 25  # bytes; an element takes several times its text
 
@@ -55,7 +56,7 @@ def read_xml(file: Path, root: str) -> Element:
         parser.Parse(data, True)
         found = builder.close()
     except OSError as error:
-        raise BadFile(file, f"cannot be read: {error.strerror or error}") from None
+        raise unread(file, error) or BadFile(file, f"cannot be read: {error}") from None
     except BadFile:
         raise
     except (expat.ExpatError, ParseError, LookupError, ValueError) as error:  # or of its encoding

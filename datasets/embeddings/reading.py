@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from datasets.core.cells import array_shape, column_names, read_cells
 from datasets.core.errors import BadFile, SecondhandError, quoted
-from datasets.core.limits import MOST_OF_LARGE, Counted
+from datasets.core.limits import MOST_OF_LARGE, Counted, unread
 from datasets.core.store import cache_root
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ def read_embeddings(path: Path) -> EmbeddingsFile:
     except SecondhandError:
         raise
     except Exception as error:  # the parsers' own errors have no common root
-        raise BadFile(path, f"cannot be read as embeddings ({str(error)[:120]})") from None
+        reason = f"cannot be read as embeddings ({str(error)[:120]})"
+        raise unread(path, error) or BadFile(path, reason) from None
 
 
 def _check_no_database(folder: Path) -> None:

@@ -25,7 +25,7 @@ from PIL import Image, UnidentifiedImageError
 from datasets.core.address import local
 from datasets.core.checked import check_fields, one_of
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, SecondhandError, first_line
-from datasets.core.limits import check_open_files
+from datasets.core.limits import unread
 from datasets.core.upstream import planes_described, rle4_decoded
 from datasets.images.standalone import fit, rgb, short_side
 
@@ -48,13 +48,6 @@ _RESAMPLING = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
-}
-
-_REASONS: dict[type[Exception], str] = {
-    FileNotFoundError: "there is no such file",
-    IsADirectoryError: "is a folder, not a file",
-    PermissionError: "is not readable: check its permissions",
-    MemoryError: "does not fit into memory: scale it down",
 }
 
 Side = Annotated[int, Meta(ge=8, le=4096)]
@@ -164,7 +157,8 @@ def open_picture(
         raise
     # Decoders raise any exception on damaged bytes: OSError, SyntaxError, struct.error, …
     except Exception as error:
-        check_open_files(error)
+        if (of_system := unread(name, error)) is not None:
+            raise of_system from None
         reason = _reason(error, source)
         if (content := _truncated_jpeg(source, error)) is None:
             raise BadFile(name, reason) from None
@@ -200,9 +194,8 @@ def _missing(picture: Image.Image) -> float:
 
 
 def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:
-    for kind, reason in _REASONS.items():
-        if isinstance(error, kind):
-            return reason
+    if isinstance(error, MemoryError):
+        return "does not fit into memory: scale it down"
     if isinstance(error, UnidentifiedImageError):
         message = f"not a picture in a supported format ({', '.join(FORMATS)}, HEIC)"
         empty = not (source if isinstance(source, bytes) else os.path.getsize(local(source)))

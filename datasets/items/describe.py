@@ -17,7 +17,7 @@ from datasets.core.errors import counted, one_line
 from datasets.images.exif import GAP_MINUTES
 from datasets.items.facts import Lengths, NearDuplicates, Sessions
 from datasets.items.items import Items
-from datasets.items.labels import label_counts
+from datasets.items.labels import label_counts, parse_names
 from datasets.items.rehearsal import is_rehearsed
 from datasets.items.settings import DataSettings
 from datasets.items.splits import SPLITS, are_named
@@ -25,6 +25,8 @@ from datasets.items.table import summary
 
 #: Largest number of classes that the table of classes and splits lists by name.
 LISTED = 12
+#: What the items without a label are called where labels are counted.
+NO_LABEL = "no label"
 DOMAIN_SHIFT_NOTE = "expect lower accuracy at other sites"
 #: A level of `logging`, and a line for the log.
 Line = tuple[int, str]
@@ -115,7 +117,9 @@ def overview(table: Items, windows: int) -> Iterator[Line]:
 
 
 def described(table: Items, windows: int = 0) -> list[str]:
-    """Lines of a small table of the items: a row for each class, a column for each split.
+    """Lines of a small table of the items: a row for each class, or label, a column for each split.
+
+    An item of several labels is in several rows, and only once in the last one.
 
     Parameters
     ----------
@@ -127,13 +131,14 @@ def described(table: Items, windows: int = 0) -> list[str]:
     cut_into = f", cut into {windows} windows" if windows > len(frame) else ""
     old = int(is_rehearsed(frame).sum())
     origin = f" ({len(frame) - old} new, {old} of the earlier run)" if old else ""
-    classes = f"{len(table.classes)} classes{cut_into}"
+    thing = "label" if table.multi_label else "class"
+    classes = f"{len(table.classes)} {'labels' if table.multi_label else 'classes'}{cut_into}"
     head = f"Data: {table.source}, {len(frame)} {unit}{origin} of {classes}"
-    counts = pd.crosstab(frame["label"], frame["split"])
-    if table.multi_label or len(counts) > LISTED:
-        sizes = frame["label"].value_counts()
-        if not table.multi_label:
-            extra.append(f"Smallest class: {sizes.index[-1]}, {sizes.iloc[-1]} {unit}")
+    counts = split_counts(table)
+    if len(table.classes) > LISTED:
+        sizes = counts.loc[table.classes].sum(axis=1).sort_values(ascending=False, kind="stable")
+        fewest = counted(int(sizes.iloc[-1]), unit.removesuffix("s"))
+        extra.append(f"Smallest {thing}: {sizes.index[-1]}, {fewest}")
         counts = counts.iloc[:0]
     counts = counts.reindex(columns=splits, fill_value=0)
     counts.loc["all"] = [int(frame["split"].eq(name).sum()) for name in splits]
@@ -146,6 +151,17 @@ def described(table: Items, windows: int = 0) -> list[str]:
         learnt = table.background["split"].eq("train").sum()
         extra.append(f"Background: {len(table.background)} {unit}, {learnt} of them for training")
     return [head, *(f"  {line}" for line in [*lines, *extra])]
+
+
+def split_counts(table: Items) -> pd.DataFrame:
+    """Numbers of items of each class, or label, in each split; the last row of several labels is `NO_LABEL`."""
+    items = table.frame[["label", "split"]]
+    if not table.multi_label:
+        return pd.crosstab(items["label"], items["split"])
+    names = items["label"].map(lambda label: parse_names(label) or [NO_LABEL])
+    items = items.assign(label=names).explode("label")
+    counts = pd.crosstab(items["label"], items["split"])
+    return counts.reindex([*table.classes, NO_LABEL], fill_value=0)
 
 
 def describe_protocol(table: Items, unsplit: pd.DataFrame, data: DataSettings) -> str:

@@ -37,6 +37,7 @@ class Items:
     groups : number of groups that the data or ``--group-by`` name.
     unsplit : ``frame`` before it was split.
     spans : path, label, start and end (s) of all labelled items, also of those that are left out.
+    stated : for each label the first file that has it and, in a table, its row; for messages.
     clock : finds time and place of the files.
     learnt_until : with ``--split-by time``, when the last file that is not for testing was recorded; else "".
     protocol : the evaluation protocol, as clauses joined by "; "; "" before `render_items`.
@@ -52,6 +53,7 @@ class Items:
     sessions: Sessions | None = None
     lengths: Lengths = Lengths()
     groups: int = 0
+    stated: dict[str, str] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
     learnt_until: str = ""
     protocol: str = ""

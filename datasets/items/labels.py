@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from datasets.core.address import as_path
@@ -164,11 +164,17 @@ def label_counts(labels: Iterable[str]) -> str:
 
 
 def check_classes(
-    frame: pd.DataFrame, source: str, *, learned: bool = True, multi_label: bool = False
+    frame: pd.DataFrame,
+    source: str,
+    stated: Mapping[str, str],
+    *,
+    learned: bool = True,
+    multi_label: bool = False,
 ) -> None:
     """Raise SecondhandError for invalid labels and for labels that differ in case or spaces only.
 
-    With ``learned``, joined labels are invalid unless ``multi_label``; then each name is checked.
+    With ``learned``, joined labels are invalid unless ``multi_label``; then each name is checked. ``stated`` : as in
+    `datasets.items.items.Items`.
     """
     counts = Counter(name for names in _names(frame, multi_label) for name in names)
     same = {UNKNOWN: [UNKNOWN]}
@@ -176,14 +182,20 @@ def check_classes(
         same.setdefault(spelling_key(label), []).append(label)
         if fault := label_error(label, multi_label=multi_label or not learned):
             also = ", or use --labels multi" if not label_error(label, multi_label=True) else ""
-            raise SecondhandError(f"{source}: the label {quoted(label)} {fault}: rename it{also}")
+            where = f". It is that of {stated[label]}" if label in stated else ""
+            raise SecondhandError(
+                f"{source}: the label {quoted(label)} {fault}: rename it{also}{where}"
+            )
     similar = next((labels for labels in same.values() if len(labels) > 1), None)
     if similar:
         sizes = {n: counted(counts[n], "file") for n in similar}
         sizes[UNKNOWN] = "reserved"
         names = " and ".join(f"{quoted(label)} ({sizes[label]})" for label in sorted(similar))
+        where = " and ".join(
+            f"{quoted(n)} is that of {stated[n]}" for n in sorted(similar) if n in stated
+        )
         raise SecondhandError(
-            f"{source}: the labels {names} differ only in case or spaces: merge or rename them"
+            f"{source}: the labels {names} differ only in case or spaces: merge or rename them. {where}"
         )
 
 

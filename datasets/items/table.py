@@ -37,10 +37,11 @@ from datasets.items.labels import (
     check_classes,
     clean_label,
     drop_small_classes,
+    parse_names,
     without_nocall,
 )
 from datasets.kinds.base import KINDS, PictureInfo, empty_lookup, kind_of, unopened_kind
-from datasets.sources.base import SOURCES, ReadOptions, Rows, read_source
+from datasets.sources.base import ROW, SOURCES, TABLE, ReadOptions, Rows, read_source
 from datasets.sources.embeddings import NEEDED
 from datasets.sources.naming import time_columns
 from datasets.sources.table import read_rows
@@ -121,8 +122,9 @@ def load_table(
     frame = frame.drop(columns=["source", LABELLED], errors="ignore")
     ood = frame["label"].eq(UNKNOWN)
     known_items = frame.loc[~ood]
+    stated = _stated(rows, multi_label=options.multi_label)
     if all(one.learnable for one in read):
-        check_classes(known_items, source, learned=learned, multi_label=options.multi_label)
+        check_classes(known_items, source, stated, learned=learned, multi_label=options.multi_label)
         if learned:
             known_items, few = drop_small_classes(
                 known_items, source, rejected, multi_label=options.multi_label
@@ -141,6 +143,7 @@ def load_table(
         picture_info=picture_info,
         lookup=lookup,
         spans=spans,
+        stated=stated,
     )
 
 
@@ -236,6 +239,22 @@ def _joined(
         frames.append(with_columns(frame).assign(source=number, **{LABELLED: when}))
         rejected += bad
     return pd.concat(frames, ignore_index=True), rejected
+
+
+def _stated(rows: Sequence[tuple[str, pd.DataFrame]], *, multi_label: bool) -> dict[str, str]:
+    """Where each label of the sources is stated first: the file that has it, and its row in a table."""
+    stated: dict[str, str] = {}
+    for name, frame in rows:
+        for row in frame.drop_duplicates("label").to_dict("records"):
+            label, table = clean_label(str(row["label"])), row.get(TABLE)
+            where = f"row {row[ROW]} of {as_path(name).name}" if ROW in row else ""
+            if table is not None:
+                of_several = multi_label and JOIN in label  # each on a line of its own
+                line = "" if of_several else f"line {row[ROW]} of "
+                where = f"{line}{as_path(table).name}"
+            for one in parse_names(label) if multi_label else [label]:
+                stated.setdefault(one, f"{row['path']} ({where})" if where else str(row["path"]))
+    return stated
 
 
 def _resolve_kind(rows: Sequence[pd.DataFrame], options: ReadOptions, source: str) -> str:

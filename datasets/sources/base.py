@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from datasets.core.lookup import Lookup
 
 
+#: Columns of the row, or line, in which a label is stated, and of the file with it, if that is not the source itself.
+ROW, TABLE = "row", "table"
+
+
 class Rows(NamedTuple):
     """What a source holds.
 
     Attributes
     ----------
     frame : path and label of each item, and any other column of `datasets.items.columns`, as text or numbers. The
-        index of a table is the row number in its file minus 2.
+        index of a table is the row number in its file minus 2. For messages there may be `ROW` and `TABLE`.
     rejected : files and rows that were left out, and why.
     note : origin of the data or labels, such as "SIMULATED sounds"; "" without one.
     learnable : False for data that are only for prediction, so that the numbers of classes and files are not checked.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from datasets.core.address import plain_name
 from datasets.core.cells import ENDINGS, read_cells
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.scanning import LINK_LOOP, SYSTEM, files_below, is_link_loop, is_user_file
@@ -61,9 +62,11 @@ def scan_class_folders(root: Path, *, learned: bool) -> Rows:
                 files, bad = files_below(entry)
                 if learned and not files and not bad:
                     log.warning(
-                        "--data %s: class folder %s has no files", folder, quoted(entry.name)
+                        "--data %s: class folder %s has no files", folder, quoted(plain_name(entry))
                     )
-                rows += [{"path": file, "label": entry.name, "split": split} for file in files]
+                rows += [
+                    {"path": file, "label": plain_name(entry), "split": split} for file in files
+                ]
                 rejected += bad
                 class_files[entry] = files
     if not rows:
@@ -182,7 +185,7 @@ def _warn_of_nested_classes(root: Path, class_files: Mapping[Path, Sequence[str]
         "--data %s: the class folders %s contain no files themselves, only folders, so that all files below one "
         "of them are one class. If the classes are %s: --data %s",
         root,
-        ", ".join(quoted(folder.name) for folder in list(nested)[:5]),
+        ", ".join(quoted(plain_name(folder)) for folder in list(nested)[:5]),
         ", ".join([*map(quoted, classes[:3]), *(["…"] if len(classes) > 3 else [])]),
         first,
     )

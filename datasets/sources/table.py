@@ -39,7 +39,7 @@ from datasets.items.checks import (
 from datasets.items.columns import CONFIDENCE, TEXT_COLUMNS, normalise_splits
 from datasets.items.labels import JOIN, NOT_KNOWN, join_labels, joined_by
 from datasets.kinds.base import find_kind
-from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.base import ROW, SOURCES, ReadOptions, Rows, Source
 from datasets.sources.beside import Below
 from datasets.sources.naming import (
     ONE_HOT,
@@ -164,7 +164,8 @@ def _with_files(
 
 def read_table(path: Path, options: ReadOptions) -> Rows:
     """As `read_rows`, with one name or, if an item may have several, `JOIN` between them."""
-    return with_names(path, read_rows(path, options), options)
+    rows = with_names(path, read_rows(path, options), options)
+    return rows._replace(frame=rows.frame.assign(**{ROW: rows.frame.index + 2}))
 
 
 def with_names(path: Path, rows: Rows, options: ReadOptions) -> Rows:

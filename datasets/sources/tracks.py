@@ -15,7 +15,7 @@ from datasets.core.cells import NOCALL, column_names, is_nocall, read_text, span
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import SHOWN, files_below, is_user_file, walk
 from datasets.kinds.base import find_kind
-from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, in_order
+from datasets.sources.base import ROW, SOURCES, TABLE, ReadOptions, Rows, Source, in_order
 from datasets.sources.beside import Below
 from datasets.sources.regions import one_label_each, usable_label
 
@@ -249,7 +249,8 @@ def _place_spans(
         if len(candidates) == 1 and not (place and place.unclear):
             times = {"start": start, "end": end}
             band = {"low_hz": low, "high_hz": high}
-            rows.append({"path": candidates[0], "label": label, **times, **band})
+            stated = {TABLE: str(table), ROW: line}
+            rows.append({"path": candidates[0], "label": label, **times, **band, **stated})
         else:
             named = quoted(file) if name else "that the table is named after"
             problem = f"no recording {named}"

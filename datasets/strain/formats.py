@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.limits import unread
 from datasets.core.program import extra
 
 log = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ def _open_file(path: Path, wanted: Wanted) -> Iterator[StrainFile]:
         with path.open("rb") as file:
             magic = file.read(8)
     except OSError as error:
-        raise BadFile(path, f"cannot be read: {error.strerror or error}") from error
+        raise unread(path, error) or BadFile(path, f"cannot be read: {error}") from error
     if not magic:
         raise BadFile(path, "empty file")
     if magic == b"\x89HDF\r\n\x1a\n":
@@ -247,7 +248,8 @@ def _read_text(path: Path, packed: bool) -> StrainFile:
     except ValueError as error:
         raise BadFile(path, f"needs one number per line: {str(error)[:200]}") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise BadFile(path, f"cannot be decompressed: {error}") from error
+        reason = f"cannot be decompressed: {error}"
+        raise unread(path, error) or BadFile(path, reason) from error
     if values.ndim > 1:
         raise BadFile(
             path, f"has {values.shape[1]} numbers in a line, but needs one number per line"
@@ -313,7 +315,7 @@ def _read_gwf(path: Path, wanted: Wanted) -> StrainFile:
     except BadFile:
         raise
     except Exception as error:  # the frame libraries' errors have no common root
-        raise BadFile(path, f"damaged GWF: {error}") from error
+        raise unread(path, error) or BadFile(path, f"damaged GWF: {error}") from error
     values = np.asarray(series.value, dtype=np.float64)
     rate, start = float(series.sample_rate.value), float(series.t0.value)
     return _in_memory(path, values, rate, start, _detector(channel), channel)
@@ -482,7 +484,7 @@ def as_bad_file(path: Path) -> Iterator[None]:
     except (
         OSError, RuntimeError, ValueError, LookupError, TypeError, MemoryError, zlib.error,
     ) as error:  # fmt: skip
-        raise BadFile(path, f"damaged HDF5: {error}") from error
+        raise unread(path, error) or BadFile(path, f"damaged HDF5: {error}") from error
 
 
 def find_dataset(

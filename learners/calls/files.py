@@ -36,13 +36,16 @@ class FileCall(Call):
     Attributes
     ----------
     fields : fields of `Prediction` that only some calls have, and this is one of them.
+    unit, piece : as in `Windows`.
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
+    unit: ClassVar[str] = "file"
+    piece: ClassVar[str] = "window"
 
     def merge(self, predictor: Predictor) -> Merge:
         """The rows that predictions become."""
-        return Windows() if self.in_windows else Merge()
+        return Windows(self.unit, self.piece) if self.in_windows else Merge()
 
     @property
     def in_windows(self) -> bool:
@@ -130,7 +133,7 @@ class FileCall(Call):
                     for done in journal.add(machines.rounds(predictions)):
                         advance(done, count())
                 output.write(rows_of(journal), shape, settings.out)
-                provenance.write(settings.out, tally.counts())
+                provenance.write(settings.out, tally.counts(), tally.window)
                 journal.finish()
         for line in chain(self.remarks(), *(one.remarks() for one in shape.features)):
             print(line, file=sys.stderr)

@@ -36,6 +36,7 @@ class MegaDetectorCall(PictureCall):
     flags = (*PictureCall.flags, "windows", "min_box_confidence")
     apart = (*PictureCall.apart, ("windows", "events", "a row is either a box or an event"))
     fields = ("box", "detection")
+    unit, piece = "picture", "box"
 
     @classmethod
     def claims(cls, settings: Any, bundle: Bundle) -> bool:

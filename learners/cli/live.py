@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from datasets.core.errors import printable_line
 from datasets.core.program import clean_terminal, uncleaned
-from datasets.core.progress import Advance, Step
+from datasets.core.progress import Advance, Step, is_time_known
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds until a step without a terminal reports how far it is; each report after that waits twice as long.
 FIRST_REPORT = 10.0
-#: Fraction of a step before which no time left is said.
-EARLIEST = 0.1
 #: Seconds between two updates of the live line.
 REFRESH = 0.1
 #: Characters of the bar.
@@ -92,11 +90,6 @@ def _start(progress: Progress) -> None:
     """Show the line; what others print goes above it, cleaned."""
     progress.start()
     clean_terminal()
-
-
-def is_time_known(done: int, total: int) -> bool:
-    """Whether enough is done to say how long the rest takes: the first units also compile, read and warm up."""
-    return done >= EARLIEST * total
 
 
 def line(title: str, done: int, total: int | None, unit: str, rate: float) -> str:

@@ -23,6 +23,8 @@ ENOUGH = 100
 MANY, WIDE = 50, 0.3
 #: Below this number of groups, files of further groups help more than files of these.
 FEW_GROUPS = 10
+#: Largest number of labels that have a line each.
+LISTED = 12
 #: Parts in the order in which their figures are reported, as `learners.evaluation.figures.headline` has them.
 PARTS = ("test", "calibration", "valid")
 
@@ -46,6 +48,7 @@ class Result:
     notices : what else was measured, as sentences.
     files : number of all labelled files of the run.
     uncalibrated : classes without a calibration file.
+    labels : of a multi-label model, as in `sentences`.
     """
 
     metrics: dict[str, Any]
@@ -55,12 +58,18 @@ class Result:
     notices: tuple[str, ...]
     files: int
     uncalibrated: tuple[str, ...]
+    labels: tuple[tuple[str, int, int, int], ...] = ()
 
     @property
     def sentences(self) -> list[str]:
         """The result, and what few files do not show."""
         lines = sentences(
-            self.metrics, self.confusions, self.protocol, groups=self.groups, more=self.notices
+            self.metrics,
+            self.confusions,
+            self.protocol,
+            groups=self.groups,
+            more=self.notices,
+            labels=self.labels,
         )
         return lines + small_data(self.metrics, self.files, self.uncalibrated)
 
@@ -144,6 +153,7 @@ def sentences(
     what: str = "",
     groups: int = 0,
     more: Sequence[str] = (),
+    labels: Sequence[tuple[str, int, int, int]] = (),
 ) -> list[str]:
     """The result on one part of the files: how many are right, answered and refused.
 
@@ -155,6 +165,7 @@ def sentences(
     what : name of the files, if not that of their part, such as "calibration files".
     groups : number of groups that the files are split by; 0 for a split by file.
     more : what else was measured, before the protocol.
+    labels : of a multi-label model, of `label_counts`.
     """
     if (part := part_with(metrics, "items")) is None:
         return []
@@ -163,7 +174,7 @@ def sentences(
     if f"{part}_accuracy" in metrics:
         lines = _single(metrics, part, items, files, groups)
     else:
-        lines = _multi_label(metrics, part, items, files)
+        lines = [*_multi_label(metrics, part, items, files), *_each_label(labels)]
     low, high = metrics.get(f"{part}_accuracy_interval") or (0.0, 0.0)
     if items >= MANY and high - low > WIDE:
         lines.append("The limits are wide because files of one group count together.")
@@ -284,6 +295,21 @@ def _multi_label(metrics: Mapping[str, Any], part: str, items: int, files: str) 
     return lines
 
 
+def _each_label(labels: Sequence[tuple[str, int, int, int]]) -> list[str]:
+    """A line for each label; of many those with the most mistakes."""
+    listed = [*labels]
+    if len(labels) > LISTED:
+        listed.sort(key=lambda one: one[2] - one[1] + one[2] - one[3])
+    lines = [
+        f"{name}: in {counted(present, 'file')}, found in {found}, missed in {present - found}; named wrongly in "
+        f"{named - found}."
+        for name, present, found, named in listed[:LISTED]
+    ]
+    if rest := listed[LISTED:]:
+        lines.append(f"The report has the other {counted(len(rest), 'label')}.")
+    return lines
+
+
 def _unknown(metrics: Mapping[str, Any], accepted: str, verb: str = "") -> str:
     """The end of a sentence on files of unknown classes and of a background; "" without any."""
     words = []
@@ -341,6 +367,15 @@ def find_confusions(predictions: Any, metrics: Mapping[str, Any]) -> list[tuple[
     if (part := part_with(metrics, "accuracy")) is None:
         return []
     return most_confused(predictions.loc[predictions["split"].eq(part)], 3)
+
+
+def label_counts(figures: Mapping[str, Any]) -> list[tuple[str, int, int, int]]:
+    """Of each label its name and the number of files that have it, in which it is found, and in which it is named.
+
+    ``figures`` : of `learners.evaluation.label_figures`; others have no labels.
+    """
+    rows = figures.get("labels", ())
+    return [(row["label"], row["positives"], row["found"], row["predicted"]) for row in rows]
 
 
 def most_confused(rows: Any, most: int) -> list[tuple[str, str, int]]:

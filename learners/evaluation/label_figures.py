@@ -66,8 +66,8 @@ def all_label_figures(
     ``metrics`` of each split: mean average precision over labels that occur (``map``); ``precision`` and
     ``recall`` over all labels, with limits; macro F1 (``f1``); fraction of items with a label (``coverage``) and of
     items ``out_of_distribution``; calibration error, mean (``ece``) and largest. ``evaluated_split``: the split of the
-    figures below. ``headline``: the ``split`` reported first and a ``message``. ``labels``: for each its average
-    precision, AUROC, ``precision``, ``recall``, F1, calibration error and guarantee. ``curves``: precision-recall, ROC,
+    figures below. ``headline``: the ``split`` reported first and a ``message``. ``labels``: for each the items that
+    have it (``positives``), in which it is named (``predicted``) and both (``found``), its average precision, AUROC, ``precision``, ``recall``, F1, calibration error and guarantee. ``curves``: precision-recall, ROC,
     reliability. ``co_occurrence``: how often two labels are present, and assigned, together. ``mistakes``: the most
     confident.
     """
@@ -130,6 +130,7 @@ def label_figures(scored: ScoredLabels, k: int, selected: Mask) -> dict[str, Any
     return {
         "items": len(p),
         "positives": positives,
+        "found": hits,
         "average_precision": float(average_precision_score(present, p))
         if positives
         else float("nan"),

@@ -56,8 +56,9 @@ def match_classes(table: Items, classes: Sequence[str], groups: Sequence[str]) -
     near = {spelling_key(name): name for name in classes}
     for name in names:
         if (similar := near.get(spelling_key(name))) is not None:
+            where = table.stated.get(name, table.source)
             raise SecondhandError(
-                f"The label {name!r} is not a class of the model, which has {similar!r}. Rename the folder or "
+                f"{where}: the label {name!r} is not a class of the model, which has {similar!r}. Rename the folder or "
                 "the label"
             )
     if len(names) and is_other.all():

@@ -11,12 +11,7 @@ from learners.predictions.rows import Merge
 
 
 class EventCall(FileCall):
-    """Its rows are files, or with ``--windows`` their windows, or with ``--events`` the events in them.
-
-    Attributes
-    ----------
-    unit : as in `Events`.
-    """
+    """Its rows are files, or with ``--windows`` their windows, or with ``--events`` the events in them."""
 
     flags: ClassVar[tuple[str, ...]] = ("windows", "events", "gap", "min_length", "at")
     apart = (
@@ -25,7 +20,7 @@ class EventCall(FileCall):
         ("events", "at", "all windows are predicted, or one moment"),
     )
     needs = (("gap", "events"), ("min_length", "events"))
-    unit: ClassVar[str] = "recording"
+    unit = "recording"
 
     @property
     def lists_all(self) -> bool:

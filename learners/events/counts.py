@@ -3,17 +3,18 @@
 The rule is that of event-based evaluation (Mesaros, Heittola, Virtanen 2016, doi:10.3390/app6060162; sed_eval): each
 predicted event finds at most one event of its class, and each event is found by at most one, in as many pairs as
 possible. The rest are missed events and false alarms. A pair has to overlap; with windows of seconds, a tolerance of
-0.2 s on start and end would be stricter than the predictions are exact.
+0.2 s on start and end would be stricter than the predictions are exact. Beside this, the events that any predicted event
+of their class overlaps are counted: one that lasts over three calls finds one, and three on one call are one hit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from learners.events.merging import Events
 from learners.inference.predictions import Prediction, decided_under
@@ -31,12 +32,22 @@ FEWEST_RECORDINGS = 3
 
 
 class EventCounts(NamedTuple):
-    """Numbers of events, of those found, of predicted events, and of false alarms, in some hours."""
+    """Numbers of events in some hours.
+
+    Attributes
+    ----------
+    events, found : labelled events, and those that a predicted event of their own finds.
+    predicted, false_alarms : predicted events, and those that find none.
+    touched : labelled events that any predicted event of their class overlaps, though it may find another.
+    repeated : false alarms that overlap an event of their class, which another predicted event finds.
+    """
 
     events: int
     found: int
     predicted: int
     false_alarms: int
+    touched: int
+    repeated: int
     hours: float
 
     @property
@@ -116,21 +127,47 @@ def matches(predicted: pd.DataFrame, truth: pd.DataFrame) -> pd.Series:
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
     found = pd.Series(-1, predicted.index)
+    for rows, events, overlap in _overlaps(predicted, truth):
+        pair = maximum_bipartite_matching(csr_array(overlap), perm_type="column")
+        found[rows] = np.where(pair < 0, -1, events.to_numpy()[pair])
+    return found
+
+
+def touching(predicted: pd.DataFrame, truth: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Whether each predicted event overlaps an event of its class, and each event a predicted one; as `matches`."""
+    touches, touched = pd.Series(False, predicted.index), pd.Series(False, truth.index)
+    for rows, events, overlap in _overlaps(predicted, truth):
+        touches[rows], touched[events] = overlap.any(axis=1), overlap.any(axis=0)
+    return touches, touched
+
+
+def _overlaps(
+    predicted: pd.DataFrame, truth: pd.DataFrame
+) -> Iterator[tuple[pd.Index, pd.Index, NDArray[np.bool_]]]:
+    """Of each file and class the rows of its predicted and its true events, and which overlap, bool [rows, rows]."""
     groups = dict([*truth.groupby(["path", "label"])])
     for key, rows in predicted.groupby(["path", "label"]):
         if (events := groups.get(key)) is None:
             continue
         starts, ends = rows["start"].to_numpy()[:, None], rows["end"].to_numpy()[:, None]
         overlap = (events["start"].to_numpy() < ends) & (starts < events["end"].to_numpy())
-        pair = maximum_bipartite_matching(csr_array(overlap), perm_type="column")
-        found[rows.index] = np.where(pair < 0, -1, events.index.to_numpy()[pair])
-    return found
+        yield rows.index, events.index, overlap
 
 
 def count_events(predicted: pd.DataFrame, truth: pd.DataFrame, hours: float) -> EventCounts:
     """Counts of ``predicted`` and true events, both with the columns `COLUMNS`."""
+    predicted, truth = predicted.reset_index(drop=True), truth.reset_index(drop=True)
     found = int(matches(predicted, truth).ge(0).sum())
-    return EventCounts(len(truth), found, len(predicted), len(predicted) - found, hours)
+    touches, touched = touching(predicted, truth)
+    return EventCounts(
+        events=len(truth),
+        found=found,
+        predicted=len(predicted),
+        false_alarms=len(predicted) - found,
+        touched=int(touched.sum()),
+        repeated=int(touches.sum()) - found,
+        hours=hours,
+    )
 
 
 def events_of(recordings: Sequence[Prediction], gap: float, rule: AnyRule) -> pd.DataFrame:

@@ -23,7 +23,14 @@ from datasets.items.splits import split_units
 from datasets.kinds.base import KINDS
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.held_out import Evaluation
-from learners.events.counts import TOUCHING, events_of, joined, matches, rate_limits
+from learners.events.counts import (
+    TOUCHING,
+    events_of,
+    joined,
+    matches,
+    rate_limits,
+    touching,
+)
 from learners.events.report import held_out_sentences
 from learners.files.jsonable import jsonable
 from learners.inference.predictions import Prediction
@@ -113,14 +120,16 @@ def held_out_events(
     found = truth.index.isin(of_event)
     units = dict(zip(held_out["path"], split_units(held_out), strict=True))
     value, low, high = fraction(found, truth["path"].map(units).to_numpy())
-    touches = _touching(events, others)
+    is_elsewhere = _touching(events, others)
+    touches, touched = touching(events, truth)
     facts = {
         "part": part, "recordings": len(paths), "events": len(truth), "found": int(found.sum()),
-        "recall": value, "recall_interval": (low, high), "false_alarms": None,
+        "touched": int(touched.sum()), "recall": value, "recall_interval": (low, high), "false_alarms": None,
         "recordings_left_out": spans["path"].nunique() - len({window.path for window in windows}),
     }  # fmt: skip
     if listened := [path for path in paths if path in complete]:
-        wrong = events.loc[of_event.eq(-1) & ~touches, "path"].value_counts()
+        is_wrong = of_event.eq(-1) & ~is_elsewhere
+        wrong = events.loc[is_wrong, "path"].value_counts()
         counts = [int(wrong.get(path, 0)) for path in listened]
         divided = {*others["path"]}
         hours = [
@@ -129,6 +138,7 @@ def held_out_events(
         ]
         facts |= {
             "false_alarms": sum(counts),
+            "repeated": int((is_wrong & touches & events["path"].isin(listened)).sum()),
             "hours": float(np.sum(hours)),
             "false_alarms_per_hour": sum(counts) / float(np.sum(hours)),
             "false_alarms_per_hour_interval": rate_limits(

@@ -98,7 +98,7 @@ def event_sentences(figures: Mapping[str, Any]) -> list[str]:
     events = counted(figures["events"], "event")
     made_of = f", made of {spans} labelled spans" if spans != figures["events"] else ""
     lines = [
-        f"Found {figures['found']} of {events} in {_hours(figures)}{made_of}.",
+        f"Found {figures['found']} of {events} in {_hours(figures)}{made_of}{_touched(figures)}.",
         f"{right} of {counted(figures['predicted'], 'predicted event')} are right.",
         f"False alarms: {_false_alarms(figures)}.",
     ]
@@ -113,7 +113,7 @@ def held_out_sentences(facts: Mapping[str, Any]) -> str:
         recordings += f", not in {left_out} more, which would take long"
     text = (
         f"Heard in {recordings}: {facts['found']} of {counted(facts['events'], 'event')} found "
-        f"({percent(facts['recall'])}, 95 % limits {low} to {high} %)."
+        f"({percent(facts['recall'])}, 95 % limits {low} to {high} %){_touched(facts)}."
     )
     if facts["false_alarms"] is None:
         return (
@@ -123,9 +123,22 @@ def held_out_sentences(facts: Mapping[str, Any]) -> str:
     return f"{text} False alarms: {_false_alarms(facts)}."
 
 
+def _touched(figures: Mapping[str, Any]) -> str:
+    """The end of a sentence on found events, where others are overlapped by an event that finds another one; else ""."""
+    if (touched := figures["touched"]) == figures["found"]:
+        return ""
+    overlap = "1 overlaps" if touched == 1 else f"{touched} overlap"
+    return f"; {overlap} a predicted event of the class, which finds one event at most"
+
+
 def _false_alarms(figures: Mapping[str, Any]) -> str:
-    """The number of false alarms, and how many an hour these are, with limits if there are recordings enough."""
-    text = f"{figures['false_alarms']} in {_hours(figures)}"
+    """The number of false alarms, of those on found events, and how many an hour, with limits if there are recordings
+    enough.
+    """
+    text = str(figures["false_alarms"])
+    if repeated := figures["repeated"]:
+        text += f" ({repeated} of them on events that another predicted event finds)"
+    text += f" in {_hours(figures)}"
     if (rate := figures["false_alarms_per_hour"]) is None:
         return text
     if (limits := figures["false_alarms_per_hour_interval"]) is None:

@@ -58,10 +58,12 @@ class Provenance(NamedTuple):
         """Program and model in one line."""
         return f"Secondhand {self.secondhand}, model {self.model}, sha256 {self.sha256[:12]}"
 
-    def write(self, out: Path, counts: Mapping[str, int]) -> None:
-        """Write the record of ``out`` atomically, with counts and the time."""
+    def write(self, out: Path, counts: Mapping[str, int], window: float | None = None) -> None:
+        """Write the record of ``out`` atomically, with counts, the seconds of a window if there are any, and the time."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        content = jsonable(self._asdict() | {"counts": {**counts}, "written": now})
+        content = jsonable(
+            self._asdict() | {"counts": {**counts}, "window": window, "written": now}
+        )
         text = json.dumps(content, indent=1, ensure_ascii=False)
         write_beside(record_file(out), f"{text}\n".encode("utf-8", "surrogateescape"))
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from datasets.audio.decode import probe
-from datasets.core.errors import BadFile
+from datasets.core.errors import BadFile, counted, printable_line
+from datasets.items.labels import UNKNOWN, split_labels
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners.inference.predictions import Prediction
 from learners.predictions.provenance import Provenance
 from learners.rule.reasons import FAILURES, Why
+
+#: Largest number of labels whose rows are counted by name in a sentence.
+MOST_LABELS = 12
 
 
 class Feature:
@@ -56,11 +61,44 @@ class Merge(Feature):
         return ""
 
 
+@dataclass
 class Windows(Merge):
-    """A row for each window of a long recording, or for each box of a picture."""
+    """A row for each window of a long recording, or for each box of a picture; and their counts.
+
+    Attributes
+    ----------
+    unit : what has the pieces; "" if it is not counted.
+    piece : what a row is.
+    whys : number of rows by reason; `Why.ACCEPTED` for accepted ones, `Why.BLANK` for pictures without a piece.
+    labels : number of rows with each class or label.
+    units : number of readable files.
+    """
+
+    unit: str = "file"
+    piece: str = "window"
+    whys: Counter[Why] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    units: int = 0
 
     def rows(self, prediction: Prediction) -> Sequence[Prediction]:
-        return prediction.windows or (prediction,)
+        rows = prediction.windows or (prediction,)
+        read = [row for row in rows if not row.reason.failed]
+        self.whys.update(row.reason.why for row in read)
+        named = (row.label for row in read if row.label != UNKNOWN)
+        self.labels.update(name for label in named for name in split_labels(label))
+        self.units += not prediction.reason.failed
+        return rows
+
+    def summary(self) -> str:
+        empty = self.whys[Why.BLANK]
+        whys = self.whys - Counter({Why.BLANK: empty})
+        unknown, reasons = refusals(whys)
+        of = f" in {counted(self.units, self.unit)}" if self.unit else ""
+        text = (
+            f"{counted(whys.total(), self.piece)}{of}: {whys.total() - unknown} answered"
+            f"{label_list(self.labels)}, {unknown} unknown{reasons}"
+        )
+        return f"{text}. {counted(empty, self.unit)} without {self.piece}" if empty else text
 
 
 T = TypeVar("T", bound=Feature)
@@ -113,6 +151,13 @@ class RowSettings(NamedTuple):
     def rows(self, prediction: Prediction) -> Sequence[Prediction]:
         """Rows of one prediction."""
         return self.merge.rows(prediction)
+
+
+def label_list(labels: Counter[str]) -> str:
+    """In brackets how many rows have each label, the most frequent first; "" without any."""
+    listed = [f"{printable_line(name)} {n}" for name, n in labels.most_common(MOST_LABELS)]
+    more = [f"{len(labels) - MOST_LABELS} more"] if len(labels) > MOST_LABELS else []
+    return f" ({', '.join([*listed, *more])})" if listed else ""
 
 
 def refusals(whys: Counter[Why]) -> tuple[int, str]:

@@ -19,8 +19,11 @@ log = logging.getLogger(__name__)
 class Tally:
     """Counts predictions as they pass, and prints the files that could not be predicted to standard error.
 
-    ``listed`` : False if these files are only counted, because the terminal shows their rows.
+    ``listed`` : False if these files are only counted, because the terminal shows their rows. ``window`` : length of
+    the longest window in seconds; None until a recording is judged in windows.
     """
+
+    window: float | None = None
 
     def __init__(self, at: float | None, *, listed: bool = True) -> None:
         self.at, self.listed = at, listed
@@ -30,6 +33,9 @@ class Tally:
         for prediction in predictions:
             yield prediction
             self.count += 1
+            for part in (window.part for window in prediction.windows):
+                if part.start is not None and part.end is not None:
+                    self.window = max(self.window or 0.0, part.end - part.start)
             if prediction.label != UNKNOWN:
                 self.answered += 1
             else:
@@ -55,10 +61,10 @@ class Tally:
         if self.count:
             unknown, reasons = refusals(self.whys)
             files = counted(self.count, "file")
-            log.info(
-                "%s",
-                summary or f"{files}: {self.answered} answered, {unknown} unknown{reasons}",
-            )
+            text = summary or f"{files}: {self.answered} answered, {unknown} unknown{reasons}"
+            if self.window is not None:
+                text = f"{text.rstrip('.')}. Windows are {self.window:.4g} s long"
+            log.info("%s", text)
         if bad := self.whys[Why.BAD_FILE]:
             print(f"{bad} of {self.count} files could not be read", file=sys.stderr)
         if outside := self.whys[Why.NO_MOMENT]:

@@ -3,7 +3,6 @@ each label by itself and all together."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,8 +12,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from datasets.core.program import installed_commands
+from datasets.items.describe import NO_LABEL, split_counts
 from datasets.items.items import Items
-from datasets.items.labels import parse_names
 from learners.cli.result import answers_at, counts_of, most_confused, part_name
 from learners.evaluation.before_after import Changes
 from learners.evaluation.held_out import Evaluation
@@ -208,7 +207,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
         "verdict": label_verdict(measured, bundle.rule.notes)._asdict(),
         "classes": bundle.classes,
         "mistakes": wrong,
-        "data": {**facts(table), "items": label_counts(table)},
+        "data": {**facts(table), "items": _label_counts(table)},
     }
     shown = pd.DataFrame(
         {**one, "truth": evaluation.predictions["truth"].iloc[one["row"]]} for one in wrong
@@ -227,15 +226,14 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     return Sections("labels.html", figures, page, [])
 
 
-def label_counts(table: Items) -> list[dict[str, Any]]:
+def _label_counts(table: Items) -> list[dict[str, Any]]:
     """Files with each label in each split, and those without a label."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for label, split in zip(table.frame["label"], table.frame["split"], strict=True):
-        counts.update((name, split) for name in parse_names(label) or ["no label"])
     splits = [str(name) for name in table.frame["split"].unique()]
+    counts = split_counts(table)[splits].to_numpy().tolist()
+    names = [*table.classes, NO_LABEL]
     return [
-        {"label": name, **{split: counts[name, split] for split in splits}}
-        for name in [*table.classes, "no label"]
+        {"label": name, **dict(zip(splits, row, strict=True))}
+        for name, row in zip(names, counts, strict=True)
     ]
 
 

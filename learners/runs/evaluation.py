@@ -27,7 +27,7 @@ from datasets.items.table import load_table, load_unknown, load_unlabelled, summ
 from datasets.kinds.base import kind_of
 from datasets.sources.base import ReadOptions
 from learners.cli.commands import EvaluateSettings
-from learners.cli.result import find_confusions, is_cross_fitted
+from learners.cli.result import find_confusions, is_cross_fitted, label_counts
 from learners.evaluation.domain_shift import expected_accuracy, prediction_figures
 from learners.evaluation.figures import score_items
 from learners.evaluation.held_out import Evaluation, predict_held_out
@@ -61,6 +61,7 @@ class EvaluationResult:
     bad : files that could not be used: unreadable ones, and those that were left out before, without copies and
         files of other kinds.
     confusions : true class, predicted class and number of files, the most frequent first.
+    labels : of a multi-label model, of `label_counts`.
     """
 
     folder: Path
@@ -68,6 +69,7 @@ class EvaluationResult:
     lines: list[str]
     bad: list[Rejected]
     confusions: list[tuple[str, str, int]] = field(default_factory=list)
+    labels: list[tuple[str, int, int, int]] = field(default_factory=list)
 
 
 def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResult:
@@ -110,7 +112,8 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     confusions = find_confusions(evaluation.predictions, evaluation.metrics)
     notes = lines + evaluation.notes
     bad = unusable(table)
-    return EvaluationResult(as_path(settings.out), bundle.metrics, notes, bad, confusions)
+    labels = label_counts(evaluation.figures)
+    return EvaluationResult(as_path(settings.out), bundle.metrics, notes, bad, confusions, labels)
 
 
 def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResult:

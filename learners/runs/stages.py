@@ -19,7 +19,13 @@ from datasets.items.table import read_items
 from learners import distributed
 from learners.backbones.building import drop_background_row, first_member
 from learners.backbones.spec import NetworkSpec
-from learners.cli.result import CROSS_FIT, TAUGHT_BODY, Result, find_confusions
+from learners.cli.result import (
+    CROSS_FIT,
+    TAUGHT_BODY,
+    Result,
+    find_confusions,
+    label_counts,
+)
 from learners.evaluation.before_after import compare, maybe_of_new_class
 from learners.evaluation.held_out import (
     Evaluation,
@@ -281,6 +287,7 @@ def result(run: Run, evaluation: Evaluation) -> Result:
         notices=tuple(evaluation.lines),
         files=len(table.frame),
         uncalibrated=tuple(name for name in table.classes if name not in present),
+        labels=tuple(label_counts(evaluation.figures)),
     )
 
 

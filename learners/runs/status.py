@@ -29,7 +29,7 @@ class RunStatus:
     stage : title of the step that was begun last, such as "Reading the files".
     done, total, unit : how much of it is done; ``total`` is None if nothing is counted.
     epoch, epochs : of a step that is an epoch, its number and how many there are, else None.
-    seconds_left : until this step, or the last of these epochs, is done; None until that can be told.
+    seconds_left : until this step, or the last of these epochs, is done; None until a tenth of it is.
     result : once model and report are ready.
     """
 
@@ -91,7 +91,9 @@ class StatusFile:
             passed = time.monotonic() - began
             if status.total and time.monotonic() - self._written >= EVERY:
                 finished = number - first + done / status.total
-                left = passed * (count - first + 1 - finished) / finished if finished else None
+                whole = count - first + 1
+                known = finished and progress.is_time_known(finished, whole)
+                left = passed * (whole - finished) / finished if known else None
                 self._write(replace(status, seconds_left=left))
 
         self._write(status)

@@ -103,7 +103,7 @@ def test_bad_files_are_listed_and_the_status_is_3(tmp_path, options, capsys, som
     assert len(output.out.splitlines()) == len(good)
     assert f"left out: {bad[0]}: cannot be decoded" in output.err
     assert f"left out: {bad[1]}: not a sound or strain file by its ending" in output.err
-    assert f"left out: {bad[2]}: cannot be opened" in output.err
+    assert f"left out: {bad[2]}: there is no such file" in output.err
 
 
 def test_strain_files_that_cannot_be_read_leave_the_others(tmp_path, options, capsys):

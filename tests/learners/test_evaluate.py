@@ -206,9 +206,13 @@ def test_labels_the_model_does_not_have_count_as_unknown_classes(model, others, 
     assert answers["split"].eq("unknown").sum() == 1
     (others / "data" / "red").rename(others / "data" / "Red")
     with pytest.raises(
-        SecondhandError, match=r"'Red' is not a class of the model, which has 'red'"
+        SecondhandError,
+        match=r"Red/.*: the label 'Red' is not a class of the model, which has 'red'",
     ):
         main([model, "--data", str(others / "data"), "--out", str(others / "r2")])
+    (others / "t.csv").write_text("path,label\ndata/blue/blue_000.jpg,blue\ndata/x.jpg,Red\n")
+    with pytest.raises(SecondhandError, match=r"x\.jpg \(row 3 of t\.csv\): the label 'Red' is"):
+        main([model, "--data", str(others / "t.csv"), "--out", str(others / "r2")])
     with pytest.raises(SecondhandError, match=r"None of the labels .*'deep'.* is a class"):
         main([model, "--data", str(others / "strange"), "--out", str(others / "r2")])
     with pytest.raises(SecondhandError, match=r"have no labels, add --no-labels"):

@@ -344,6 +344,33 @@ def test_a_pipe_counts_the_answers_too(model, folder, tmp_path, capsys):
     assert f"9 files: 0 answered, 9 unknown (9 ambiguous)\nWritten: {out}\n" in err
 
 
+def test_windows_are_counted_by_themselves_and_their_length_is_said(tmp_path, capsys):
+    files = [str(path) for path in write_clips(tmp_path)]
+    words, out = [str(SOUND_MODEL), *files, "--device", "cpu"], tmp_path / "rows.csv"
+    assert main([*words, "--windows", "--out", str(out)]) == 3
+    rows = list(csv.DictReader(out.open(newline="")))
+    whys = Counter(row["reason"] for row in rows if "bad file" not in row["reason"])
+    labels = Counter(row["label"] for row in rows if row["label"] != "unknown")
+    assert labels["low"] > labels["middle"]
+    err = capsys.readouterr().err
+    assert (
+        f"{whys.total()} windows in {len(files) - 1} recordings: {labels.total()} answered" in err
+    )
+    assert (
+        f"(low {labels['low']}, middle {labels['middle']}), {whys.total() - whys['']} unknown"
+        in err
+    )
+    spans = [float(row["end"]) - float(row["start"]) for row in rows if row["end"]]
+    assert {*spans} == {1.0}
+    assert "Windows are 1 s long\n" in err
+    assert json.loads((tmp_path / "rows.csv.json").read_text())["window"] == 1.0
+    for more in ([], ["--events"]):
+        assert main([*words, *more]) == 3
+        assert "Windows are 1 s long\n" in capsys.readouterr().err
+    assert main([*words[:2], "--device", "cpu", "--windows"]) == 0  # one window, and nothing is cut
+    assert "long" not in capsys.readouterr().err
+
+
 def cut_off(folder: Path) -> None:
     """A recording of 4 s and a photo whose last quarters are missing, and a file that is not read."""
     for path in write_clips(folder):

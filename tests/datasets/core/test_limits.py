@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
+import sys
 import tarfile
 import threading
 import zipfile
@@ -12,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +29,8 @@ from datasets.core.errors import BadFile, SecondhandError, Unavailable
 from datasets.core.guarded import guarded
 from datasets.core.members import ParquetMembers
 from datasets.core.scanning import LINK_LOOP, TOO_DEEP, files_below
+from datasets.images.opening import open_picture
+from datasets.kinds.base import find_kind
 from datasets.sources.base import ReadOptions, read_source
 from datasets.sources.table import read_rows
 from tests.datasets.files import picture, write
@@ -223,6 +229,38 @@ def test_pages_of_links_give_files_and_folders_below_them_once(server: Server) -
     assert is_folder(f"{server.url}/data/v1.0")
 
 
+def test_a_class_folder_has_the_same_name_on_a_web_server(server: Server, tmp_path: Path) -> None:
+    """Also with characters that an address writes as escapes, and with what looks like one; a table is literal."""
+    names = ["50% grey", "A#1", "a+b", "x;y", "red fox", "red%20fox", "Räh", "what?"]
+    content = picture(tmp_path / "x.png").read_bytes()
+    table = "path,label\n" + "".join(f"{quote(name)}/1.png,{name}\n" for name in names)
+
+    def answers(path: str) -> tuple[int, bytes, dict[str, str]]:
+        if path == "/data/":
+            return page(*(f"{quote(name)}/" for name in names))
+        folder = unquote(path.removeprefix("/data/"))
+        if path == "/data" or folder in names:
+            return 301, b"", {"Location": f"{path}/"}
+        if folder.rstrip("/") in names:
+            return page("1.png", "2.png")
+        if path.endswith("items.csv"):
+            return 200, table.encode(), {"ETag": "table", "Content-Type": "text/csv"}
+        return 200, content, {"ETag": path, "Content-Type": "image/png"}
+
+    server.answers = answers
+    for name in names:
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for number in "12":
+            write(tmp_path / "data" / name / f"{number}.png", "")
+    (tmp_path / "data" / "items.csv").write_text(table)
+    for there in (f"{server.url}/data", str(tmp_path / "data")):
+        frame = read_source(f"{there}/", ReadOptions()).frame
+        assert sorted(frame["label"]) == sorted([*names, *names]), there
+        frame = read_source(f"{there}/items.csv", ReadOptions()).frame
+        assert frame["label"].tolist() == names, there
+    assert Path(local(f"{server.url}/data/50%25%20grey/1.png")).read_bytes() == content
+
+
 @pytest.mark.parametrize(
     ("answer", "why", "requests"),
     [
@@ -374,3 +412,69 @@ def test_too_many_open_files_are_no_fault_of_a_file() -> None:
     with pytest.raises(SecondhandError, match=r"too many open files.*ulimit -n"):
         limits.check_open_files(OSError(24, "Too many open files", "/data/a.jpg"))
     limits.check_open_files(FileNotFoundError(2, "No such file"))
+
+
+@pytest.mark.parametrize(
+    ("number", "winerror", "expected"),
+    [
+        (errno.EBUSY, None, "is held by another program (Device or resource busy): close it"),
+        (errno.ETXTBSY, None, "is held by another program (Text file busy)"),
+        (errno.EAGAIN, None, "is held by another program (Resource temporarily unavailable)"),
+        (errno.EACCES, 32, "is held by another program (Permission denied)"),
+        (errno.EACCES, 33, "is held by another program (Permission denied)"),
+        (errno.EACCES, None, "check its permissions, and whether another program holds it"),
+        (errno.EPERM, None, "check its permissions, and whether another program holds it"),
+        (errno.EIO, None, "cannot be read now: Input/output error"),
+        (errno.ESTALE, None, "cannot be read now: Stale file handle"),
+        (errno.ENOENT, None, "there is no such file"),
+        (errno.EISDIR, None, "is a folder, not a file"),
+        (errno.EINVAL, None, None),  # of a place before the beginning, which damage leads to
+        (None, None, None),
+    ],
+)
+def test_what_the_system_does_not_let_be_read_is_not_damaged(
+    number: int | None, winerror: int | None, expected: str | None
+) -> None:
+    said = "Unable to open file (unable to lock file)"  # what a library makes of it
+    error = OSError(said) if number is None else OSError(number, said)
+    error.winerror = winerror  # type: ignore[attr-defined]
+    reason = limits.unread("a.jpg", error)
+    if expected is None:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert expected in reason.reason
+        passes = number not in (errno.ENOENT, errno.EISDIR)
+        assert isinstance(reason, Unavailable) == passes  # then a later run asks again
+    assert limits.unread("a.jpg", ValueError("no picture")) is None
+    with pytest.raises(SecondhandError, match="too many open files"):
+        limits.unread("a.jpg", OSError(errno.EMFILE, "Too many open files"))
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("a.png", errno.EBUSY), ("a.wav", errno.EACCES), ("a.hdf5", errno.EIO)]
+)
+def test_each_kind_says_that_a_file_is_held(
+    tmp_path: Path, name: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only Windows keeps others from a file that a program has open, so its answer is made here."""
+    (tmp_path / name).write_bytes(bytes(1000))
+    of_system = io.open
+
+    def held(file: object, *args: Any, **options: Any) -> Any:
+        if str(file).endswith(name):
+            raise OSError(number, "held", str(file))
+        return of_system(file, *args, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr("builtins.open", held)
+    monkeypatch.setattr("io.open", held)  # of pathlib
+    kind = find_kind(name)
+    assert kind is not None
+    with pytest.raises(Unavailable, match=r"held by another|another program holds|read now"):
+        kind.opens(str(tmp_path / name)) if kind.opens else kind.look(str(tmp_path / name), True)  # type: ignore[misc]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_disk_that_fails_is_not_a_damaged_picture() -> None:
+    with pytest.raises(Unavailable, match="cannot be read now: Input/output error"):
+        open_picture("/proc/self/mem")  # whose first page cannot be read

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import pickle
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,8 +21,15 @@ from pathlib import Path
 import pytest
 
 from datasets.core import processes as _workers
-from datasets.core.errors import BadFile
-from datasets.core.processes import CRASHED, NICENESS, IsolatedCalls, call_isolated, in_parallel
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.processes import (
+    CRASHED,
+    NICENESS,
+    IsolatedCalls,
+    call_isolated,
+    in_parallel,
+    init_worker,
+)
 from datasets.images import opening
 from datasets.items.table import load_table
 from tests.datasets.files import picture, reasons
@@ -47,6 +56,16 @@ def length(word: str) -> int:
     if word == "bad":
         raise BadFile("a.wav", "damaged")
     return len(word)
+
+
+def settle_with_files(most: int, inherited: frozenset[int]) -> None:
+    """Initialise a worker that may open so many files, of which it has a part already."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    init_worker(inherited)
+
+
+def is_open(number: int) -> bool:
+    return os.path.exists(f"/proc/self/fd/{number}")
 
 
 def lengths(words: list[str]) -> list[int]:
@@ -241,6 +260,44 @@ def test_a_picture_whose_decoder_dies_is_listed(
 
 
 @pytest.mark.skipif(not _workers.FORKS, reason="processes are not forked here")
+def test_a_worker_that_may_open_no_file_is_no_crash() -> None:
+    calls = IsolatedCalls(length, 2, -1, partial(settle_with_files, 3))
+    with pytest.raises(SecondhandError, match=r"too many open files.*ulimit -n"):
+        calls.result(calls.submit(["a", "bb"]))
+    calls.close()
+
+
+def test_a_connection_above_the_limit_of_open_files_is_closed_in_a_worker() -> None:
+    reader, writer = os.pipe()
+    high = fcntl.fcntl(reader, fcntl.F_DUPFD, 300)
+    calls = IsolatedCalls(is_open, 1, True, partial(settle_with_files, 256))
+    assert calls.result(calls.submit([high])) == [False]
+    calls.close()
+    for number in (reader, writer, high):
+        os.close(number)
+
+
+_FEW_FILES = """
+import os, resource
+from datasets.core.processes import IsolatedCalls
+calls = IsolatedCalls(str, 40, "")
+limit = len(os.listdir("/proc/self/fd")) + 24
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+try:
+    calls.submit([1])
+except OSError as error:
+    print(error.strerror, flush=True)
+"""
+
+
+def test_processes_that_could_be_started_do_not_outlive_those_that_could_not() -> None:
+    """The interpreter waits for its children at the end."""
+    words = [sys.executable, "-c", _FEW_FILES]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "Too many open files\n"
+    assert done.returncode == 0
+
+
 def test_workers_hold_no_connection_of_their_parent() -> None:
     local, remote = socket.socketpair()
     reader, writer = os.pipe()

@@ -81,7 +81,23 @@ def test_a_column_a_class_says_what_is_not_known(tmp_path: Path) -> None:
             "multi",
             "two classes need 2 usable files each, .* but 'rain' has 1",
         ),
-        ("path,label\na.wav,bird|b ird\nb.wav,bird\n", "multi", "differ only in case or spaces"),
+        (
+            "path,label\na.wav,bird|b ird\nb.wav,bird\n",
+            "multi",
+            r"differ only in case or spaces.* 'b ird' is that of .*a\.wav \(row 2 of ",
+        ),
+        (
+            "path,label\na.wav,bird\nb.wav,rain\nc.wav,Bird\n",
+            None,
+            r"items\.csv: the labels 'Bird' \(1 file\) and 'bird' \(1 file\) differ only in case or spaces: merge or "
+            r"rename them\. 'Bird' is that of .*c\.wav \(row 4 of items\.csv\) and 'bird' is that of .*a\.wav \(row 2 of "
+            r"items\.csv\)",
+        ),
+        (
+            f"path,label\na.wav,bird\nb.wav,{'x' * 300}\n",
+            None,
+            r"has 300 characters.*b\.wav \(row 3 of items\.csv\)",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_an_error(

@@ -285,3 +285,40 @@ def test_a_span_of_two_labels_is_listed_and_in_no_window(
     short = rows["end"] - rows["start"] < 1.5  # shown in the middle of its window
     start = rows["start"].where(~short, (rows["start"] + rows["end"]) / 2 - 0.75)
     assert not (start.lt(2.8) & (start + 1.5).gt(2.7)).any()
+
+
+@pytest.mark.parametrize("format", ["raven", "audacity"])
+def test_a_window_has_the_labels_of_all_calls_in_it(
+    recordings: Path, tmp_path: Path, format: str
+) -> None:
+    """Of two calls in one span, and of one beside another in the same window."""
+    recordings.unlink()
+    calls = [("a", 1.1, 1.5), ("b", 1.1, 1.5), ("a", 4.1, 4.5), ("b", 4.6, 4.9), ("b", 7.1, 7.5)]
+    header = "Begin Time (s)\tEnd Time (s)\tAnnotation\n" if format == "raven" else ""
+    lines = "".join(f"{start}\t{end}\t{name}\n" for name, start, end in calls)
+    for number in range(8):
+        (tmp_path / f"{number}.txt").write_text(header + lines)
+    data = DataSettings(data=str(tmp_path), labels="multi", labelled_completely=True)
+    signal = SignalSettings(spectrogram="{window: 1.5}", cache_dir=tmp_path / "cache")
+    loaded = render_items(read_items(data, signal, 0), data, signal, 0)
+    table = loaded.table
+    assert [one for one in table.rejected if one.path.endswith(".wav")] == []
+    spans = table.frame.loc[table.frame["label"].ne("")]
+    # The two calls of one span are one item.
+    assert spans.groupby("path")["start"].apply(sorted).tolist() == [[1.1, 4.1, 4.6, 7.1]] * 8
+    assert spans.loc[spans["start"].eq(1.1), "label"].eq("a|b").all()
+    seen = set()
+    for row in loaded.rows.itertuples():
+        start = row.start if row.end - row.start > 1.4 else (row.start + row.end) / 2 - 0.75
+        shown = {name: 0.0 for name, *_ in calls}
+        for name, first, last in calls:
+            inside = (min(start + 1.5, last) - max(start, first)) / (last - first)
+            shown[name] = max(shown[name], inside)
+        expected = [name for name in "ab" if shown[name] > 0.501]
+        doubtful = {f"?{name}" for name in "ab" if 0 < shown[name] < 0.499}
+        if any(abs(share - 0.5) <= 0.001 for share in shown.values()):
+            continue
+        names = row.label.split("|") if row.label else []
+        assert names == [*expected, *sorted(doubtful)], (start, names)
+        seen.add("|".join(expected))
+    assert seen == {"", "a", "b", "a|b"}

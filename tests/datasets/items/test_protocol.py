@@ -128,7 +128,15 @@ MANY = [f"c{n:02d}" for n in range(LISTED + 1)]
         (
             ["a|b", "a", "b", "", "a"],
             {"multi_label": True},
-            ["5 files of 2 classes", "training validation calibration files", "all 3 1 1 5"],
+            [
+                "5 files of 2 labels", "training validation calibration files", "a 2 1 0 3", "b 2 0 0 2", "no label 0 0 1 1",
+                "all 3 1 1 5",
+            ],
+        ),
+        (
+            ["|".join(MANY), *MANY[1:], "?c00", "c01"],
+            {"multi_label": True},
+            ["15 files of 13 labels", "training validation calibration files", "all 13 1 1 15", "Smallest label: c00, 1 file"],
         ),
         (
             [*"aaabb"],

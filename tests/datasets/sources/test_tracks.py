@@ -199,3 +199,12 @@ def test_a_table_of_neither_program_is_said(tmp_path: Path) -> None:
         load_table(write(tmp_path / "a.txt", "Begin Time (s)\tSpecies\n1\twren\n"))
     with pytest.raises(SecondhandError, match="no recording"):
         load_table(write(tmp_path / "b.txt", "0\t1\twren\n"))
+
+
+@pytest.mark.parametrize("multi", [False, True])
+def test_labels_that_differ_in_case_are_said_with_their_lines(field: Path, multi: bool) -> None:
+    write(field / "mute.txt", "0.000\t0.030\twren\n0.04\t0.06\tWren\n")
+    with pytest.raises(SecondhandError, match=r"'Wren' \(1 file\) and 'wren' \(3 files\)") as error:
+        load_table(field, labels="multi" if multi else None)
+    assert f"'Wren' is that of {field / 'mute.wav'} (line 2 of mute.txt)" in str(error.value)
+    assert f"{field / 'a.wav'} (line 2 of a.Table.1.selections.txt)" in str(error.value)

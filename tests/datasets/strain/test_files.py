@@ -3,6 +3,8 @@
 import gzip
 import re
 import resource
+import subprocess
+import sys
 import time
 import zlib
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.errors import BadFile, SecondhandError, Unavailable
 from datasets.strain.files import read_strain
 from datasets.strain.frames import open_strain
 
@@ -203,9 +205,24 @@ def test_not_strain(tmp_path, content, match):
 
 
 def test_what_cannot_be_opened(tmp_path):
-    for path in (tmp_path / "missing.hdf5", tmp_path):
-        with refuses("cannot be read"):
+    for path, reason in ((tmp_path / "missing.hdf5", "no such file"), (tmp_path, "is a folder")):
+        with refuses(reason):
             read_strain(path, at=START)
+
+
+def test_a_file_that_another_program_writes_is_not_damaged(tmp_path):
+    path = write(tmp_path / "a.hdf5", noise(40))
+    script = "import h5py, sys; file = h5py.File(sys.argv[1], 'r+'); print(flush=True); input()"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with writer:
+        writer.stdout.readline()
+        # Nothing is known of the file itself: a later run asks again.
+        with pytest.raises(Unavailable, match=r"is held by another program .*close it there"):
+            read_strain(path, at=START + 20)
+        writer.communicate(b"\n")
+    assert len(read_strain(path, at=START + 20).values)
 
 
 def test_cut_hdf5(tmp_path):

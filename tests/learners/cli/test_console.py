@@ -391,3 +391,17 @@ def test_the_result_says_what_few_files_do_not_show(calibration, uncalibrated, w
     lines = result.small_data({"calibration_items": calibration}, 150, uncalibrated)
     assert len(lines) == len(words)
     assert all(text in line for text, line in zip(words, lines, strict=True))
+
+
+def test_each_label_has_its_counts_and_of_many_those_with_mistakes() -> None:
+    metrics = {"test_items": 9, "test_map": 0.5, "test_coverage": 1.0}
+    two = [("bird", 4, 3, 5), ("rain", 1, 1, 1)]
+    assert result.sentences(metrics, labels=two)[-2:] == [
+        "bird: in 4 files, found in 3, missed in 1; named wrongly in 2.",
+        "rain: in 1 file, found in 1, missed in 0; named wrongly in 0.",
+    ]
+    many = [(f"c{n:02d}", 5, 5, 5) for n in range(result.LISTED + 2)]
+    many[-1] = ("worst", 5, 0, 0)
+    lines = result.sentences(metrics, labels=many)
+    assert lines[-result.LISTED - 1].startswith("worst: ")
+    assert lines[-1] == "The report has the other 2 labels."

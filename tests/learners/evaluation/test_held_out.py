@@ -97,6 +97,61 @@ def test_events_of_held_out_recordings(
     assert facts is not None
     assert (facts["recordings"], facts["recordings_left_out"]) == (1, 2)
     assert "1 held-out recording, not in 2 more" in held_out_sentences(facts)
+    assert "overlap" not in held_out_sentences(facts)
     trained = replace(of_spans, frame=frame.assign(split="train"))
     assert held_out_events(predictor, trained) is None
+    predictor.close()
+
+
+def test_only_the_held_out_part_of_a_divided_recording_is_judged(tmp_path: Path) -> None:
+    """Calls of the training part are no false alarms, and its seconds are not heard."""
+    names = ["high", "low", "high", "low", "low", "high", "low", "high"]
+    heard = [word for name in names for word in (name, "silence", "silence")]
+    rows = []
+    for number in range(3):
+        path = str(sites.tone(tmp_path / f"{number}.wav", *heard))
+        rows += [
+            (path, name, 3.0 * n + 0.2, 3.0 * n + 0.8, "train" if n < 4 else "test")
+            for n, name in enumerate(names)
+            if (number, n) not in ((0, 1), (0, 6))  # two calls that nobody has labelled
+        ]
+    frame = pd.DataFrame(rows, columns=["path", "label", "start", "end", "split"])
+    frame = with_columns(frame.drop(columns="split")).assign(split=frame["split"], complete="1")
+    items = Items(
+        frame, frame.iloc[:0], "sound", "", spans=frame[["path", "label", "start", "end"]]
+    )
+    predictor = Predictor(replace(sites.tones(), overlap=0.0), device="cpu", top=9, threshold=0.5)
+    facts = held_out_events(predictor, items)
+    assert facts is not None
+    assert (facts["recordings"], facts["events"], facts["found"]) == (3, 11, 11)
+    assert facts["false_alarms"] == 1  # the one in the test part
+    # The border is in the middle between 9.8 and 12.2 s.
+    assert 3600 * facts["hours"] == pytest.approx(3 * (24 - 11))
+    assert facts["false_alarms_per_hour"] == pytest.approx(1 / facts["hours"])
+    predictor.close()
+
+
+def test_events_that_several_calls_or_answers_share_are_counted_in_both_ways(
+    tmp_path: Path,
+) -> None:
+    """An answer that lasts over three calls finds one of them; two answers at one call are one hit."""
+    path = str(
+        sites.tone(tmp_path / "a.wav", *["high"] * 3, *["silence"] * 2, "low", "silence", "low")
+    )
+    spans = [("high", 0.1, 0.5), ("high", 1.1, 1.5), ("high", 2.1, 2.5), ("low", 5.0, 8.0)]
+    rows = [(path, *span) for span in spans]
+    frame = with_columns(pd.DataFrame(rows, columns=["path", "label", "start", "end"]))
+    frame = frame.assign(split="test", complete="1")
+    items = Items(
+        frame, frame.iloc[:0], "sound", "", spans=frame[["path", "label", "start", "end"]]
+    )
+    predictor = Predictor(replace(sites.tones(), overlap=0.0), device="cpu", top=9, threshold=0.5)
+    facts = held_out_events(predictor, items)
+    assert facts is not None
+    assert (facts["events"], facts["found"], facts["touched"]) == (4, 2, 4)
+    assert (facts["false_alarms"], facts["repeated"]) == (1, 1)
+    text = held_out_sentences(facts)
+    assert "2 of 4 events found" in text
+    assert "; 4 overlap a predicted event" in text
+    assert "False alarms: 1 (1 of them on events that another predicted event finds) in" in text
     predictor.close()

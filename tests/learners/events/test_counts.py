@@ -93,6 +93,7 @@ def test_counts_of_a_small_case():
     )  # fmt: skip
     counts = count_events(predicted, truth, hours=0.5)
     assert (counts.found, counts.false_alarms) == (1, 4)
+    assert (counts.touched, counts.repeated) == (1, 1)
     figures = counts.figures
     assert figures["precision"] == pytest.approx(1 / 5)
     assert figures["recall"] == pytest.approx(1 / 3)
@@ -103,6 +104,20 @@ def test_counts_of_a_small_case():
         None,
         0,
     )
+
+
+def test_an_event_over_three_calls_finds_one_and_touches_three():
+    truth = table(("r", "cat", 1, 2), ("r", "cat", 4, 5), ("r", "cat", 7, 8), ("r", "dog", 1, 9))
+    predicted = table(
+        ("r", "cat", 0, 9), ("r", "dog", 1, 2), ("r", "dog", 3, 4), ("s", "dog", 3, 4)
+    )
+    # Rows of one class, as the figures of each class count them.
+    for name, expected in (("cat", (3, 1, 3, 0, 0)), ("dog", (1, 1, 1, 2, 1))):
+        of_class = (events.loc[events["label"].eq(name)] for events in (predicted, truth))
+        one = count_events(*of_class, hours=1.0)
+        assert (one.events, one.found, one.touched, one.false_alarms, one.repeated) == expected
+    both = count_events(predicted, truth, hours=1.0)
+    assert (both.found, both.touched, both.false_alarms, both.repeated) == (2, 4, 2, 1)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.5, 1.0, 2.0])

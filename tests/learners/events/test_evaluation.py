@@ -41,7 +41,7 @@ def test_events_are_counted_in_whole_recordings(world, tmp_path, capsys):
     assert main([*call, "--unknown", str(world / "quiet"), "--out", str(out)]) == 0
     output = capsys.readouterr().out
     # The third row is wrong. The second high tone of a.wav and the tone of b.wav are unlisted.
-    assert "Found 2 of 3 events" in output
+    assert "Found 2 of 3 events in 0.0031 hours.\n" in output
     assert "2 of 4 predicted events are right" in output
     assert "False alarms: 2 in 0.0031 hours, 650 an hour (no limits: 2 recordings" in output
     assert "4 predicted events:" in output.splitlines()[-1]
@@ -76,6 +76,22 @@ def test_two_classes_of_one_span_are_two_events(world, tmp_path, capsys, model):
     assert "Found 3 of 3 events in 0.0025 hours, made of 5 labelled spans." in output
     assert "3 of 3 predicted events are right" in output
     assert not (tmp_path / "r" / "rejected.csv").read_text().splitlines()[1:]
+
+
+def test_calls_that_one_event_lasts_over_are_counted_in_both_ways(world, tmp_path, capsys):
+    """The recording has high tones from 0 to 3 and 6 to 9 s; the event of the first overlaps three calls."""
+    rows = ["0.1,0.5,high", "1.1,1.5,high", "2.1,2.5,high", "3.1,3.5,low"]
+    lines = ["path,start,end,label", *(f"{world}/hours/a.wav,{row}" for row in rows)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    call = [str(world / "model"), "--data", str(tmp_path / "t.csv"), "--out", str(tmp_path / "r")]
+    assert main([*call, "--events", "--threshold", "0.5"]) == 0
+    output = capsys.readouterr().out
+    assert "Found 2 of 4 events in 0.0025 hours; 4 overlap a predicted event of the class" in output
+    report = json.loads((tmp_path / "r/report.json").read_text())
+    assert (report["found"], report["touched"], report["repeated"]) == (2, 4, 0)
+    page = (tmp_path / "r/index.html").read_text()
+    assert "4 overlap a predicted event of their class" in page
+    assert page.count("<th>overlapped</th>") == 2
 
 
 def test_an_event_behind_the_end_of_its_recording_is_listed(world, tmp_path, capsys):

@@ -120,8 +120,19 @@ def test_the_report_and_an_evaluation_tell_each_label(
     for n in range(3):
         Image.new("RGB", (40, 40 + n), (90, 90, 90)).save(tmp_path / "strange" / f"{n}.png")
     unknown = ["--unknown", str(tmp_path / "strange")]
+    capsys.readouterr()
     assert evaluate_main([str(run / "model"), *words, *unknown]) == 0
+    printed = capsys.readouterr().out
     report = json.loads((out / "report.json").read_text())
+    answers = pd.read_csv(out / "predictions.csv", keep_default_na=False).query("split == 'test'")
+    for name in ("blue", "red"):
+        known = answers.loc[~answers["truth"].str.contains(f"?{name}", regex=False)]
+        has, named = (known[column].str.contains(name) for column in ("truth", "label"))
+        counts = (has.sum(), (has & named).sum(), (has & ~named).sum(), (named & ~has).sum())
+        line = "{}: in {} files, found in {}, missed in {}; named wrongly in {}."
+        assert line.format(name, *counts) in printed
+    status = json.loads((run / "status.json").read_text())
+    assert [name for name, *_ in status["result"]["labels"]] == ["blue", "red"]
     assert [row["items"] for row in report["labels"]] == [15, 16]
     assert report["metrics"]["test_map"] > 0.9
     assert 0 <= report["metrics"]["unknown_answered"] <= 1
