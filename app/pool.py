@@ -306,6 +306,14 @@ class Auditing(Labelling):
 
     def _list_files(self, kind: str) -> list[str]:
         files = [part.path for part in self._audit.parts]
+        not_found = self._audit.not_found
+        if len(not_found) == len(files):
+            raise SecondhandError(
+                f"{self.flag} {self._audit.file}: none of its files is found, the first is {not_found[0]}. Put the table "
+                "into the folder of the files, or above it"
+            )
+        for bad in not_found:
+            log.warning("%s", bad)
         self.folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
         return files
 
