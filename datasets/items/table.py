@@ -32,11 +32,13 @@ from datasets.items.columns import with_columns, with_parts
 from datasets.items.items import Items
 from datasets.items.labels import (
     JOIN,
+    NOTHING,
     UNKNOWN,
     canonical_label,
     check_classes,
     clean_label,
     drop_small_classes,
+    is_nothing,
     without_nocall,
 )
 from datasets.kinds.base import KINDS, PictureInfo, empty_lookup, kind_of, unopened_kind
@@ -115,10 +117,20 @@ def load_table(
     if learned:
         frame, corrections, copies = apply_corrections(frame, lookup)
         rejected += copies
-    spans = frame[["path", "label", "start", "end"]]
+    has_background = _has_background(options, before)
+    nothing = _are_empty(frame, has_background)
+    spans = frame.loc[~nothing, ["path", "label", "start", "end"]]
     frame, copies = drop_copies(frame, lookup=lookup, several_labels=not learned)
     rejected += copies
     frame = frame.drop(columns=["source", LABELLED], errors="ignore")
+    nothing = _are_empty(frame, has_background)
+    empty_items, frame = frame.loc[nothing], frame.loc[~nothing]
+    if len(empty_items):
+        log.info(
+            "%s with the label %s: they are of the background",
+            counted(len(empty_items), "item"),
+            NOTHING,
+        )
     ood = frame["label"].eq(UNKNOWN)
     known_items = frame.loc[~ood]
     if all(one.learnable for one in read):
@@ -137,7 +149,7 @@ def load_table(
         rejected=rejected,
         note="; ".join(one.note for one in read if one.note),
         corrections=corrections,
-        background=frame.iloc[:0],
+        background=empty_items.assign(label=UNKNOWN).reset_index(drop=True),
         picture_info=picture_info,
         lookup=lookup,
         spans=spans,
@@ -217,11 +229,48 @@ def _read_labelled(name: str, options: ReadOptions) -> Rows:
     rows = read_source(name, options)
     frame, learned, multi_label = rows.frame, options.learned, options.multi_label
     if multi_label:
-        frame = frame.assign(label=frame["label"].map(canonical_label))
+        frame = frame.assign(label=_canonical(frame, name, options))
         _check_not_predicted(frame, name, learned=learned)
     frame, nothing = without_nocall(frame, learned=learned, multi_label=multi_label)
     frame, predicted = corrected_by_hand(frame, name) if learned else (frame, [])
     return rows._replace(frame=frame, rejected=[*rows.rejected, *nothing, *predicted])
+
+
+def _canonical(frame: pd.DataFrame, source: str, options: ReadOptions) -> pd.Series:
+    """The labels of items that may have several, in the form of the item table.
+
+    Raises
+    ------
+    SecondhandError : a label contradicts itself; names its file.
+    """
+    # A column of the user's own is a class, whatever its name is.
+    nothing, canonical = not options.class_columns, dict[str, str]()
+    for path, label in frame[["path", "label"]].drop_duplicates("label").itertuples(index=False):
+        try:
+            canonical[label] = canonical_label(label, nothing=nothing)
+        except SecondhandError as error:
+            raise SecondhandError(f"{source}: {path}: {error}") from None
+    if empty := sum(nothing and is_nothing(label) for label in frame["label"]):
+        log.info(
+            "%s: %s with the label %s: they have no label", source, counted(empty, "item"), NOTHING
+        )
+    return frame["label"].map(canonical)
+
+
+def _has_background(options: ReadOptions, before: pd.DataFrame | None) -> bool:
+    """Whether items with the label `NOTHING` are of the background class; it may be a class of the earlier run."""
+    if options.multi_label or not options.learned:
+        return False
+    if before is not None and before["label"].map(is_nothing).any():
+        return False
+    return any(options.settings.get(name) for name in ("background", "labelled_completely"))
+
+
+def _are_empty(frame: pd.DataFrame, has_background: bool) -> pd.Series:
+    """Whether each item is of the background by its label."""
+    return pd.Series(
+        [has_background and is_nothing(n) for n in frame["label"]], frame.index, dtype=bool
+    )
 
 
 def _joined(
