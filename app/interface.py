@@ -14,6 +14,7 @@ from app.about import Example, card_text, examples, report_html
 from app.bursts import bursts_html
 from app.corrected import correction_part, corrections_tab
 from app.dial import Dial
+from app.labels import Choices
 from app.panels import panels_html
 from app.pool import Alike, Labelling, alike_part, label_tab
 from app.serving import Served, Site
@@ -96,7 +97,7 @@ def _model(site: Site, name: str, labelling: Labelling | None, alike: Alike | No
                 label_tab(label, labelling)
         if site.feedback is not None:
             with gr.Tab("Corrections") as corrections:
-                corrections_tab(corrections, site.feedback, served.predictor.classes)
+                corrections_tab(corrections, site.feedback, Choices.of(served.predictor))
         with gr.Tab("About this model") as about:
             if served.report is None:
                 gr.Markdown(card_text(served))

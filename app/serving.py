@@ -270,6 +270,17 @@ class Site:
                 self.models[name].close()
             self.models[name or served.name] = served
 
+    def check_one_table(self) -> None:
+        """Raise SecondhandError if corrections of the models cannot be in one table: files have one label, or several."""
+        several = {
+            not served.predictor.rule.exclusive: name for name, served in self.models.items()
+        }
+        if self.feedback is not None and len(several) == 2:
+            raise SecondhandError(
+                f"--feedback: {several[True]} gives files several labels and {several[False]} one, so their corrections "
+                "cannot be in one table. Serve them on pages of their own, with a folder for each"
+            )
+
     def not_opened(self) -> dict[str, str]:
         """Why models could not be opened, by their names, without folders of this machine."""
         return {
