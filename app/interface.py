@@ -12,7 +12,7 @@ import gradio as gr
 
 from app.about import Example, card_text, examples, report_html
 from app.bursts import bursts_html
-from app.corrected import correction_part, corrections_tab
+from app.corrected import correction_part, corrections_tab, no_label
 from app.dial import Dial
 from app.labels import Choices
 from app.panels import panels_html
@@ -205,10 +205,11 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             window = gr.Dropdown([], label="Window shown", visible=False)
             panels = gr.HTML("", elem_classes="sh-page")
             with gr.Column(visible=False) as afterwards:
-                cleared = [] if alike is None else [alike_part(alike, seen)]
+                # What belongs to the file before, and its value for another one.
+                cleared = [] if alike is None else [(alike_part(alike, seen), None)]
                 if site.feedback is not None:
                     part = correction_part(site, name, seen, dial, [by_model, slider])
-                    cleared += [part.label, part.note]
+                    cleared += [(part.label, no_label(Choices.of(predictor))), (part.note, None)]
     chosen = [by_model, slider]
 
     def show(seen: Seen, by_model: bool, place: float) -> str:
@@ -227,7 +228,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         windows = gr.Dropdown(choices=spans, value=next(iter(spans), None), visible=len(spans) > 1)
         judged = gr.Column(visible=any(not one.reason.failed for one in new.answers))
         html = show(new, by_model, place)
-        return [new, html, windows, "", judged, *[None for _ in cleared]]
+        return [new, html, windows, "", judged, *[value for _, value in cleared]]
 
     def draw(seen: Seen, window: str | None) -> str:
         return panels_html(predictor, seen, window)
@@ -242,7 +243,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         return dial.start if by_model else gr.skip(), *ruled(seen, by_model, place)
 
     drawing: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
-    answered = [seen, result, window, panels, afterwards, *cleared]
+    answered = [seen, result, window, panels, afterwards, *[part for part, _ in cleared]]
     for event in (file.change, button.click, at.submit):
         predicted = event(predict, [file, at, *chosen], answered, concurrency_limit=None, **QUIET)
         predicted.then(draw, [seen, window], panels, **drawing)
@@ -302,7 +303,8 @@ def _several(site: Site, name: str, rules: Rules) -> None:
             if not a.reason.failed
         ]
         html = table(new, by_model, place)
-        return new, gr.Dropdown(choices=rows, value=None), None, "", html
+        empty = no_label(Choices.of(served.predictor))
+        return new, gr.Dropdown(choices=rows, value=None), empty, "", html
 
     waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
     for event in (files.change, button.click):

@@ -27,6 +27,7 @@ from app.views import QUIET, Seen, name_here, note_html, without_paths
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.images.opening import open_picture
+from datasets.items.labels import NOTHING
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import some_files
 from learners.active import teaching
@@ -417,6 +418,11 @@ def assign_keys(choices: Choices) -> dict[str, str]:
     return own | dict(zip(free, rest, strict=False))
 
 
+def shown_choice(name: str, choices: Choices) -> str:
+    """A choice on its button."""
+    return f"{name} (nothing here)" if name == NOTHING and choices.empties else name
+
+
 def label_tab(tab: Any, labelling: Labelling) -> None:
     """Fill the tab *Label*."""
     turn = gr.State(Turn(), time_to_live=3600)
@@ -433,7 +439,7 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
                 key_of = {name: key for key, name in assign_keys(choices).items()}
                 keys = {
                     name: gr.Button(
-                        name if name == key else f"{key}  {name}", elem_id=f"label-{key}",
+                        name if name == key else f"{key}  {shown_choice(name, choices)}", elem_id=f"label-{key}",
                         elem_classes="sh-toggle" if choices.several and name in choices.classes else None,
                         **small,
                     )
@@ -448,7 +454,8 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
             )
             other = label_input(
                 choices, "/  Labels of this file" if choices.several else "/  Another class",
-                info="Type to find it, or write a new one.", elem_id="label-other",
+                info=f"Type to find {'one or several' if choices.several else 'it'}, or write a new one.",
+                elem_id="label-other",
             )  # fmt: skip
             use = gr.Button(
                 "Enter  save these labels" if choices.several else "Use this label",
@@ -518,7 +525,8 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
         at_once = [(key, partial(save, also=name), [alone, other]) for name, key in said.items()]
         for name in keys.keys() - said.keys():
             # In the browser, so that no key is lost while another one is on its way.
-            switch = f"all => all.includes({json.dumps(name)}) ? all.filter(one => one != {json.dumps(name)}) : [...all, {json.dumps(name)}]"
+            label = json.dumps(name)
+            switch = f"all => [all.includes({label}) ? all.filter(one => one != {label}) : [...all, {label}]]"
             keys[name].click(None, other, other, js=switch, **QUIET)
     else:
         at_once = [(key, partial(save, label=name), [alone]) for name, key in keys.items()]

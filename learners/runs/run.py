@@ -35,7 +35,7 @@ from learners.model.tta import TTAView, tta_views_for
 from learners.runs.folder import BACKBONES, read_command, record_inputs, write_config, write_csv
 from learners.runs.resize import LOST, lost_by_crop
 from learners.runs.resolve import Machine, resolve
-from learners.runs.warm_start import inherited, start_from
+from learners.runs.warm_start import check_empties, inherited, start_from
 from learners.tasks.base import Task
 from learners.tasks.choose import check_task, choose_task
 
@@ -163,6 +163,7 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     data, signal, seed = first.data, first.signal, first.train.seed
     with keep_thread_count(first.speed.threads), progress.step("Reading the files"):
         table = distributed.first_process_value(lambda: read_items(data, signal, seed))
+    check_empties(origin, data, table.classes)
     if origin is None and asked.network.resize is None and (lost := lost_by_crop(table)) >= LOST:
         log.info(
             "The network sees the centre square of each photo; %.0f %% of the typical photo lies outside. If subjects "
