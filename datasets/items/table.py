@@ -41,6 +41,7 @@ from datasets.items.labels import (
     is_nothing,
     without_nocall,
 )
+from datasets.items.splits import SPLITS
 from datasets.kinds.base import KINDS, PictureInfo, empty_lookup, kind_of, unopened_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, read_source
 from datasets.sources.embeddings import NEEDED
@@ -51,6 +52,11 @@ log = logging.getLogger(__name__)
 
 #: Largest number of files of one kind beside another that a message names.
 NAMED = 3
+#: Why a photo is not trained on in a warm start from a model of boxes.
+WHOLE_PHOTO = (
+    "a whole photo, but the model was trained on boxes of a detector: give the detector's JSON with the label as class "
+    "folder, or a table with x,y,width,height"
+)
 #: Largest share of .txt files, which could be strain, that are notes beside the data.
 MOST_NOTES = 0.05
 
@@ -106,6 +112,8 @@ def load_table(
     frame, cut = _joined(rows, kind, options)
     picture_info: dict[str, PictureInfo] = {}
     frame, bad = usable_rows(frame, kind, picture_info, check=check, lookup=lookup)
+    frame, whole = _without_whole_photos(frame, before)
+    bad += whole
     rejected = [*(one for some in read for one in some.rejected), *cut, *bad]
     filled = {rows[number][0] for number in frame["source"].unique()}
     empty = [name for name in sources if name not in filled]
@@ -264,6 +272,22 @@ def _has_background(options: ReadOptions, before: pd.DataFrame | None) -> bool:
     if before is not None and before["label"].map(is_nothing).any():
         return False
     return any(options.settings.get(name) for name in ("background", "labelled_completely"))
+
+
+def _without_whole_photos(
+    frame: pd.DataFrame, before: pd.DataFrame | None
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Without new items that are whole photos, if those of the earlier run are all boxes of photos.
+
+    A label of a photo says not which box it is about, and a network of crops does not learn from what surrounds them.
+    """
+    learnt = None if before is None else before.loc[before["split"].isin(SPLITS)]
+    if learnt is None or learnt.empty or learnt["x"].isna().any():
+        return frame, []
+    whole = frame["source"].gt(0) & frame["x"].isna()
+    return frame.loc[~whole].reset_index(drop=True), [
+        Rejected(path, WHOLE_PHOTO) for path in frame["path"][whole]
+    ]
 
 
 def _are_empty(frame: pd.DataFrame, has_background: bool) -> pd.Series:
