@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
+from app.boxes import is_whole
 from app.dial import Dial
 from app.feedback import Feedback
 from app.labels import Choices, Row
@@ -23,6 +24,13 @@ from learners.templates import render
 
 if TYPE_CHECKING:
     from learners.inference.predictions import Prediction
+
+
+#: Why the label of a whole photo is not stored for a model of boxes.
+NOT_KEPT = (
+    "It is not stored for the next training: the model learns from boxes, and this label is of the whole photo. Give the "
+    "photo together with MegaDetector's JSON under “Several files”, and correct its boxes."
+)
 
 
 class Correction(NamedTuple):
@@ -62,7 +70,8 @@ def correction_part(
             given, words = correct(site, name, rule.judge(answer), label)
         except SecondhandError as error:
             return seen, note_html(str(error), status=True)
-        where = f"Row {row + 1}: {given}." if of_table else "Saved. Thank you."
+        saved = "" if words == note_html(NOT_KEPT) else "Saved. Thank you."
+        where = f"Row {row + 1}: {given}." if of_table else saved
         return seen.corrected(row, given), note_html(where, status=True) + words
 
     saved = button.click(save, [seen, row, label, *chosen], [seen, note], **QUIET)
@@ -97,6 +106,8 @@ def correct(site: Site, name: str, shown: Prediction, label: object) -> tuple[st
     choices, kind = Choices.of(served.predictor), KINDS[served.kind]
     if feedback is None:
         return choices.check(label), ""
+    if is_whole(served.predictor, shown):
+        return choices.check(label), note_html(NOT_KEPT)
     site.check_one_table()
     given = feedback.save(
         shown.path, label, kind=kind.name, gps=shown.part.at if kind.gps else None, shown=shown,

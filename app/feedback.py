@@ -96,6 +96,7 @@ class Feedback:
             row = {
                 "path": copy.relative_to(self.folder).as_posix(),
                 "gps": "" if gps is None else repr(gps),
+                **_box_cells(shown),
                 **({} if shown is None else _prediction_cells(shown)),
                 "model": model,
             }
@@ -128,6 +129,12 @@ class Feedback:
         if row is None:
             raise SecondhandError("This correction was removed in the meantime.")
         return row
+
+
+def _box_cells(shown: Prediction | None) -> Row:
+    """Of a box of a photo its place."""
+    box = None if shown is None else shown.part.box
+    return {} if box is None else {name: repr(value) for name, value in box._asdict().items()}
 
 
 def _prediction_cells(shown: Prediction) -> Row:

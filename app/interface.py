@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
 from app.about import Example, card_text, examples, report_html
+from app.boxes import WHOLE_PHOTO, judged_whole, names
 from app.bursts import bursts_html
 from app.corrected import correction_part, corrections_tab, no_label
 from app.dial import Dial
@@ -180,7 +180,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     dial, predictor = Dial(served.predictor), served.predictor
     words = f"Choose a file. {classes_words(predictor.classes)}"
     if trained_on_boxes(predictor.bundle):
-        words += f" {WHOLE}: choose a photo of one animal and little else."
+        words += f" {WHOLE}: choose a photo of one animal and little else, or give photos with MegaDetector's JSON under “Several files”."
     waiting = no_answer_html(words, "")
     seen = gr.State(Seen(), time_to_live=3600)
     with gr.Row(elem_classes="sh-file"):
@@ -217,7 +217,8 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             return no_answer_html(seen.error) if seen.error else waiting
         rule = dial.rule(None if by_model else place)
         shown = listed(rule.judge(seen.answers[0]), served.top)
-        return answer_html(shown, rule, predictor.rule.calibrator.temperature)
+        whole = WHOLE_PHOTO if judged_whole(predictor, seen.answers) else ""
+        return answer_html(shown, rule, predictor.rule.calibrator.temperature, whole)
 
     async def predict(
         path: str | None, moment: float | None, by_model: bool, place: float
@@ -277,6 +278,8 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     served, number = site.models[name], list(site.models).index(name)
     seen = gr.State(Seen(), time_to_live=3600)
     label = f"Up to {site.settings.max_files} {served.kind} files"
+    if KINDS[served.kind].photo:
+        label += ", and MegaDetector's JSON of them"
     files = raw(gr.File(elem_id=f"files-{number}", file_count="multiple", label=label))
     also = " and GPS time" if KINDS[served.kind].gps else ""
     gr.HTML(note_html(f"The rule{also} chosen under “One file” applies here too."))
@@ -290,16 +293,18 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         rule = rules.dial.rule(None if by_model else place)
         judged = [rule.judge(answer) for answer in seen.answers]
         shown = [listed(answer, served.top) for answer in judged]
-        events = bursts_html(judged, rule, served.predictor)
-        return events + table_html(shown, rule, seen.labels)
+        whole = note_html(WHOLE_PHOTO) if judged_whole(served.predictor, seen.answers) else ""
+        boxes = any(answer.part.box for answer in judged)  # an event is of photos
+        events = "" if boxes else bursts_html(judged, rule, served.predictor)
+        return whole + events + table_html(shown, rule, seen.labels)
 
     async def predict(
         paths: list[str], moment: float | None, by_model: bool, place: float
     ) -> tuple[Any, ...]:
         new = await ask(site, name, paths, moment)
         rows = [
-            (f"{n}: {Path(a.path).name}", n - 1)
-            for n, a in enumerate(new.answers, start=1)
+            (f"{n + 1}: {shown_name}", n)
+            for n, (a, shown_name) in enumerate(zip(new.answers, names(new.answers), strict=True))
             if not a.reason.failed
         ]
         html = table(new, by_model, place)

@@ -18,6 +18,7 @@ import pandas as pd
 from datasets.core.cells import csv_bytes, csv_text, read_csv
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.files import write_beside
+from datasets.core.part import PART_COLUMNS
 from datasets.items.labels import (
     NOTHING,
     UNKNOWN,
@@ -112,7 +113,7 @@ class Labels:
     ----------
     file : CSV with path and label, in an existing folder.
     columns : of a new table; missing ones are added to an existing table.
-    item : columns that name an item: its file, and the span or moment.
+    item : columns that name an item: its file, and the span, moment or box.
     keeps_rows : rows stay where they are, and without a label where it is removed.
     """
 
@@ -120,7 +121,7 @@ class Labels:
         self,
         file: Path,
         columns: Sequence[str],
-        item: Sequence[str] = ("path", "start", "end", "gps"),
+        item: Sequence[str] = ("path", *PART_COLUMNS),
         *,
         keeps_rows: bool = False,
     ) -> None:
@@ -177,7 +178,9 @@ class Labels:
         else:
             items = {self.item(row) for row in rows}
             after = [*(row for row in before if self.item(row) not in items), *new]
-        columns = list(dict.fromkeys([*table, *self.columns]))
+        columns = list(
+            dict.fromkeys([*table, *self.columns, *(name for row in new for name in row)])
+        )
         text = csv_text(pd.DataFrame(after, columns=columns).fillna(""))
         write_beside(self.file, csv_bytes(text))
 

@@ -36,6 +36,7 @@ from learners.active.embeddings import Embeddings
 from learners.active.listing import train_again
 from learners.active.sheets import flac
 from learners.active.teaching import Suggestion, labelled_in, suggest
+from learners.cameras.boxes import trained_on_boxes
 from learners.cameras.bursts import events_of
 from learners.cli.console import as_typed
 from learners.inference.predictor import Predictor
@@ -175,6 +176,12 @@ class Labelling(Pool):
         log.info("Labels: %s\nThen:   %s", self.table.file, self.next_command(str))
 
     def _open_table(self, kind: str, folder: Path) -> Labels:
+        if trained_on_boxes(self.predictor.bundle):
+            self.predictor.close()
+            raise SecondhandError(
+                f"{self.flag} {self.folder}: {self.model_name} was trained on boxes of photos, and labels of whole photos "
+                "cannot train it. Run MegaDetector on the folder, and correct its boxes under “Several files” (--feedback)"
+            )
         columns = ("path", "label", *KINDS[kind].times, "predicted", "model", "time")
         return Labels(folder / f"{self.folder.name}-labels.csv", columns)
 

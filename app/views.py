@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from app.boxes import names
 from datasets.core.cells import csv_bytes
 from datasets.core.errors import counted
 from datasets.items.labels import parse_names
@@ -92,12 +93,15 @@ def event_words(events: Sequence[Prediction]) -> str:
     return f"{counted(len(events), 'event')}: {', '.join(f'{name} {n}' for name, n in classes)}"
 
 
-def answer_html(answer: Prediction, rule: PageRule, temperature: Temperature) -> Markup:
+def answer_html(
+    answer: Prediction, rule: PageRule, temperature: Temperature, whole: str = ""
+) -> Markup:
     """The events of a recording; the label, or unknown with its reason; the best classes with their probabilities.
 
     Parameters
     ----------
     temperature : the model's, which tells whether the probabilities are calibrated.
+    whole : what to say of a whole photo that a model of boxes has judged.
     """
     events = events_in(answer, rule)
     label = event_words(events) if events else headline(answer)
@@ -105,7 +109,7 @@ def answer_html(answer: Prediction, rule: PageRule, temperature: Temperature) ->
     state = "sh-unknown" if answer.label == UNKNOWN and not events else "sh-known"
     return render(
         "app", "answer.html", state=state, label=label, words=sentence, top=answer.top, events=events,
-        thresholds=rule.thresholds or {}, temperature=temperature,
+        thresholds=rule.thresholds or {}, temperature=temperature, whole=whole,
     )  # fmt: skip
 
 
@@ -140,13 +144,15 @@ def table_html(
         "table.html",
         answers=[
             (
-                Path(a.path).name,
+                name,
                 event_words(found) if found else headline(a),
                 a,
                 explanation(a, rule),
                 corrected.get(number),
             )
-            for number, (a, found) in enumerate(zip(answers, events, strict=True))
+            for number, (a, found, name) in enumerate(
+                zip(answers, events, names(answers), strict=True)
+            )
         ],
         events=sum(map(len, events)),
         answered=sum(a.label != UNKNOWN for a in answers),
@@ -163,7 +169,9 @@ def answers_csv(
 
     ``corrected`` labels replace the predicted ones, so ``learners.finetune --data`` can read the table.
     """
-    hidden = {"known", "box", "detection"}
+    hidden = {"known", "detection"} | (
+        {"box"} if all(a.part.box is None for a in answers) else set()
+    )
     hidden |= set() if any(a.branch for a in answers) else {"branch"}
     hidden |= {"offset"} if all(a.offset != a.offset for a in answers) else set()
     rows = [
@@ -191,7 +199,9 @@ def under_rule(answer: Prediction, rule: PageRule, top: int) -> dict[str, Any]:
 def as_json(answer: Prediction) -> dict[str, Any]:
     """A prediction for the API: null for NaN, and the file's name without its folder."""
     values = answer.record()
-    del values["known"], values["box"], values["detection"]
+    del values["known"], values["detection"]
+    if answer.part.box is None:
+        del values["box"]
     # Gradio's client takes whatever has a "path" for a file to download.
     values = {"file": Path(values.pop("path")).name, **values}
     for key in ("top", "branch"):

@@ -1,0 +1,114 @@
+"""Boxes of a detector on the page: a JSON that is uploaded with photos says what of them is predicted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.part import Part
+from learners.cameras.boxes import Boxes, trained_on_boxes
+from learners.rule.reasons import Reason
+
+if TYPE_CHECKING:
+    from learners.inference.predictions import Prediction
+    from learners.inference.predictor import Predictor
+
+#: About a whole photo that a model of boxes has judged, for the visitor.
+WHOLE_PHOTO = (
+    "The whole photo was judged, but the model was trained on animals cut out of their photos by a detector's boxes. It is "
+    "less often right here, and its probabilities are not calibrated. Under “Several files”, give the photo together with "
+    "MegaDetector's JSON."
+)
+#: Boxes for each file that the page takes at once.
+BOXES = 8
+
+#: What of a photo is predicted, or the reason why it is not.
+Cut = tuple[Part, BadFile | Reason | None]
+
+
+def is_json(file: str) -> bool:
+    """Whether an upload may be the results of a detector."""
+    return file.lower().endswith(".json")
+
+
+def cut(files: Sequence[str], classes: Sequence[str], uploads: str, most: int) -> list[Cut]:
+    """What is predicted of uploaded photos: each box of a photo that a JSON among the files has boxes of, other photos as
+    a whole.
+
+    Parameters
+    ----------
+    classes : of the model; boxes of people and vehicles are predicted only if they are among them.
+    uploads : folder of the uploads, for the time of the call.
+    most : largest number of boxes.
+
+    Raises
+    ------
+    SecondhandError : there are several JSON files, or no photo; or too many boxes. BadFile : the JSON cannot be used.
+    """
+    results = [file for file in files if is_json(file)]
+    photos = [file for file in files if not is_json(file)]
+    if not results:
+        return [(Part(photo), None) for photo in photos]
+    if len(results) > 1 or not photos:
+        raise SecondhandError(
+            f"{len(results)} JSON files and {len(photos)} photos were sent. Send the photos together with the one JSON of "
+            "their boxes."
+        )
+    from datasets.sources.megadetector import read_detections
+
+    # Each upload is in a folder of its own, but a JSON names photos from its own folder.
+    with tempfile.TemporaryDirectory(dir=os.path.realpath(uploads)) as folder:
+        names: dict[str, str] = {}
+        for number, photo in enumerate(photos):
+            name = Path(folder, str(number), Path(photo).name)
+            name.parent.mkdir()
+            os.link(photo, name)
+            names[str(name)] = photo
+        try:
+            detections = read_detections(Path(shutil.copy(results[0], folder)))
+        except BadFile as error:
+            raise BadFile(results[0], error.reason.replace(f"{folder}{os.sep}", "")) from None
+        boxes, pieces = Boxes(detections, classes), list[Cut]()
+        unclear = {
+            Path(bad.path.replace("\\", "/")).name.casefold(): bad for bad in detections.rejected
+        }
+        for name_here, photo in names.items():
+            if name_here in detections.frames:
+                found = boxes(Part(name_here))
+                pieces += [(part._replace(path=photo), why) for part, why in found]
+            elif bad := unclear.get(Path(photo).name.casefold()):
+                reason = bad.reason.replace(name_here, Path(photo).name)
+                pieces.append((Part(photo), BadFile(photo, reason)))
+            else:
+                pieces.append((Part(photo), None))
+    if len(pieces) > most:
+        raise SecondhandError(
+            f"The photos have {len(pieces)} boxes, more than the {most} that this page takes at once. Send fewer photos."
+        )
+    return pieces
+
+
+def is_whole(predictor: Predictor, answer: Prediction) -> bool:
+    """Whether an answer of a model of boxes is about a whole photo."""
+    return answer.part.box is None and trained_on_boxes(predictor.bundle)
+
+
+def judged_whole(predictor: Predictor, answers: Sequence[Prediction]) -> bool:
+    """Whether a model of boxes has judged a whole photo."""
+    return any(one.best and is_whole(predictor, one) for one in answers)
+
+
+def names(answers: Sequence[Prediction]) -> list[str]:
+    """The names of files for visitors, with the number of the box where a part of a photo was predicted."""
+    shown, count = list[str](), Counter[str]()
+    for one in answers:
+        count[one.path] += 1
+        box = "" if one.part.box is None else f", box {count[one.path]}"
+        shown.append(f"{Path(one.path).name}{box}")
+    return shown
