@@ -112,3 +112,14 @@ def names(answers: Sequence[Prediction]) -> list[str]:
         box = "" if one.part.box is None else f", box {count[one.path]}"
         shown.append(f"{Path(one.path).name}{box}")
     return shown
+
+
+def box_cells(answer: Prediction) -> dict[str, str]:
+    """The place of a box, as cells of a table; empty for a whole photo."""
+    box = answer.part.box
+    return {} if box is None else {name: repr(value) for name, value in box._asdict().items()}
+
+
+def are_boxes(answers: Sequence[Prediction]) -> bool:
+    """Whether parts of photos were predicted."""
+    return any(one.part.box is not None for one in answers)

@@ -15,6 +15,7 @@ import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.boxes import box_cells
 from app.labels import Choices, Labels, Row
 from datasets.core.errors import SecondhandError
 from datasets.core.files import file_beside
@@ -96,8 +97,7 @@ class Feedback:
             row = {
                 "path": copy.relative_to(self.folder).as_posix(),
                 "gps": "" if gps is None else repr(gps),
-                **_box_cells(shown),
-                **({} if shown is None else _prediction_cells(shown)),
+                **({} if shown is None else box_cells(shown) | _prediction_cells(shown)),
                 "model": model,
             }
             return self.table.save([row], label, choices)
@@ -131,13 +131,7 @@ class Feedback:
         return row
 
 
-def _box_cells(shown: Prediction | None) -> Row:
-    """Of a box of a photo its place."""
-    box = None if shown is None else shown.part.box
-    return {} if box is None else {name: repr(value) for name, value in box._asdict().items()}
-
-
-def _prediction_cells(shown: Prediction) -> Row:
+def _prediction_cells(shown: Prediction) -> dict[str, str]:
     probability = shown.probability
     return {
         "predicted": shown.label,

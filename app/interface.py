@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from app.about import Example, card_text, examples, report_html
-from app.boxes import WHOLE_PHOTO, judged_whole, names
+from app.boxes import WHOLE_PHOTO, are_boxes, judged_whole, names
 from app.bursts import bursts_html
 from app.corrected import correction_part, corrections_tab, no_label
 from app.dial import Dial
@@ -294,8 +294,8 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         judged = [rule.judge(answer) for answer in seen.answers]
         shown = [listed(answer, served.top) for answer in judged]
         whole = note_html(WHOLE_PHOTO) if judged_whole(served.predictor, seen.answers) else ""
-        boxes = any(answer.part.box for answer in judged)  # an event is of photos
-        events = "" if boxes else bursts_html(judged, rule, served.predictor)
+        # An event is of photos, not of their boxes.
+        events = "" if are_boxes(judged) else bursts_html(judged, rule, served.predictor)
         return whole + events + table_html(shown, rule, seen.labels)
 
     async def predict(

@@ -178,9 +178,8 @@ class Labels:
         else:
             items = {self.item(row) for row in rows}
             after = [*(row for row in before if self.item(row) not in items), *new]
-        columns = list(
-            dict.fromkeys([*table, *self.columns, *(name for row in new for name in row)])
-        )
+        parts = [name for name in PART_COLUMNS if any(name in row for row in new)]
+        columns = list(dict.fromkeys([*table, *self.columns, *parts]))
         text = csv_text(pd.DataFrame(after, columns=columns).fillna(""))
         write_beside(self.file, csv_bytes(text))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from app.boxes import names
+from app.boxes import are_boxes, names
 from datasets.core.cells import csv_bytes
 from datasets.core.errors import counted
 from datasets.items.labels import parse_names
@@ -116,7 +116,9 @@ def answer_html(
 def no_answer_html(message: str, label: str = "no answer") -> Markup:
     """A message in the place of a prediction; ``label`` is "" before there is a file."""
     state = "sh-unknown" if label else ""
-    return render("app", "answer.html", state=state, label=label, words=message, top=(), events=())
+    return render(
+        "app", "answer.html", state=state, label=label, words=message, top=(), events=(), whole="",
+    )  # fmt: skip
 
 
 def note_html(note: str, *, status: bool = False, turn: int | None = None) -> Markup:
@@ -169,9 +171,7 @@ def answers_csv(
 
     ``corrected`` labels replace the predicted ones, so ``learners.finetune --data`` can read the table.
     """
-    hidden = {"known", "detection"} | (
-        {"box"} if all(a.part.box is None for a in answers) else set()
-    )
+    hidden = {"known", "detection"} | (set() if are_boxes(answers) else {"box"})
     hidden |= set() if any(a.branch for a in answers) else {"branch"}
     hidden |= {"offset"} if all(a.offset != a.offset for a in answers) else set()
     rows = [
@@ -200,7 +200,7 @@ def as_json(answer: Prediction) -> dict[str, Any]:
     """A prediction for the API: null for NaN, and the file's name without its folder."""
     values = answer.record()
     del values["known"], values["detection"]
-    if answer.part.box is None:
+    if not are_boxes([answer]):
         del values["box"]
     # Gradio's client takes whatever has a "path" for a file to download.
     values = {"file": Path(values.pop("path")).name, **values}

@@ -9,13 +9,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from datasets.core.address import as_path, is_address, is_folder
-from datasets.core.errors import BadFile
+from datasets.core.errors import BadFile, SecondhandError, counted
 from datasets.core.part import Part
 from learners.inference.decoding import Pieces
 from learners.inference.predictions import DetailedPrediction, Floats, stack_outputs
 from learners.rule.reasons import Reason, Why
 
 if TYPE_CHECKING:
+    from datasets.items.items import Items
     from datasets.sources.megadetector import Detections
     from learners.model.bundle import Bundle
 
@@ -78,6 +79,23 @@ class WholePhotos(Pieces):
 def trained_on_boxes(bundle: Bundle) -> bool:
     """Whether a model was trained on boxes of pictures, as a detector finds them, and not on whole pictures."""
     return bool(bundle.provenance.get("boxes"))
+
+
+def check_whole_photos(origin: Bundle | None, table: Items) -> None:
+    """Raise SecondhandError if new items are whole photos, but ``origin`` was trained on boxes alone; with the items of its
+    run they are left out already (`datasets.items.table.load_table`)."""
+    if origin is None or not trained_on_boxes(origin):
+        return
+    if origin.provenance["boxes"] != origin.provenance.get("items"):
+        return
+    from datasets.items.rehearsal import is_rehearsed
+
+    new = table.frame.loc[~is_rehearsed(table.frame) & table.frame["x"].isna(), "path"]
+    for path in new[:1]:
+        raise SecondhandError(
+            f"{table.source}: {counted(len(new), 'item')} of whole photos, such as {path}, but the model of --from was trained on "
+            "boxes. Leave them out, and name MegaDetector's JSON of the photos instead"
+        )
 
 
 def pieces_for(bundle: Bundle) -> Pieces:
