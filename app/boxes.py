@@ -94,9 +94,14 @@ def cut(files: Sequence[str], classes: Sequence[str], uploads: str, most: int) -
     return pieces
 
 
+def of_boxes(predictor: Predictor) -> bool:
+    """Whether a model was trained on boxes of photos."""
+    return trained_on_boxes(predictor.bundle)
+
+
 def is_whole(predictor: Predictor, answer: Prediction) -> bool:
     """Whether an answer of a model of boxes is about a whole photo."""
-    return answer.part.box is None and trained_on_boxes(predictor.bundle)
+    return answer.part.box is None and of_boxes(predictor)
 
 
 def judged_whole(predictor: Predictor, answers: Sequence[Prediction]) -> bool:

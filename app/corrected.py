@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from app.boxes import is_whole
+from app.boxes import is_whole, of_boxes
 from app.dial import Dial
 from app.feedback import Feedback
 from app.labels import Choices, Row
@@ -48,7 +48,13 @@ def correction_part(
     """A part to correct an answer of a model under the rule that is ``chosen``; ``of_table`` : any of several ones."""
     choices, feedback = Choices.of(site.models[name].predictor), site.feedback
     info = "It goes into the CSV. " if of_table else ""
-    info += "The file and this label are stored for the next training." if feedback else ""
+    if feedback is not None:
+        what = (
+            "Boxes and their labels"
+            if of_boxes(site.models[name].predictor)
+            else "The file and this label"
+        )
+        info += f"{what} are stored for the next training."
     with gr.Accordion("Correct the table" if of_table else "This is wrong", open=False):
         with gr.Row():
             row = gr.Dropdown(

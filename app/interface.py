@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from app.about import Example, card_text, examples, report_html
-from app.boxes import WHOLE_PHOTO, are_boxes, judged_whole, names
+from app.boxes import WHOLE_PHOTO, are_boxes, judged_whole, names, of_boxes
 from app.bursts import bursts_html
 from app.corrected import correction_part, corrections_tab, no_label
 from app.dial import Dial
@@ -30,7 +30,7 @@ from app.views import (
 )
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
-from learners.cameras.boxes import WHOLE, trained_on_boxes
+from learners.cameras.boxes import WHOLE
 from learners.templates import render
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     served = site.models[name]
     dial, predictor = Dial(served.predictor), served.predictor
     words = f"Choose a file. {classes_words(predictor.classes)}"
-    if trained_on_boxes(predictor.bundle):
+    if of_boxes(predictor):
         words += f" {WHOLE}: choose a photo of one animal and little else, or give photos with MegaDetector's JSON under “Several files”."
     waiting = no_answer_html(words, "")
     seen = gr.State(Seen(), time_to_live=3600)

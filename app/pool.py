@@ -36,7 +36,7 @@ from learners.active.embeddings import Embeddings
 from learners.active.listing import train_again
 from learners.active.sheets import flac
 from learners.active.teaching import Suggestion, labelled_in, suggest
-from learners.cameras.boxes import trained_on_boxes
+from learners.cameras.boxes import check_labels_train
 from learners.cameras.bursts import events_of
 from learners.cli.console import as_typed
 from learners.inference.predictor import Predictor
@@ -176,12 +176,11 @@ class Labelling(Pool):
         log.info("Labels: %s\nThen:   %s", self.table.file, self.next_command(str))
 
     def _open_table(self, kind: str, folder: Path) -> Labels:
-        if trained_on_boxes(self.predictor.bundle):
+        try:
+            check_labels_train(self.predictor.bundle, str(self.model))
+        except SecondhandError as error:
             self.predictor.close()
-            raise SecondhandError(
-                f"{self.flag} {self.folder}: {self.model_name} was trained on boxes of photos, and labels of whole photos "
-                "cannot train it. Run MegaDetector on the folder, and correct its boxes under “Several files” (--feedback)"
-            )
+            raise SecondhandError(f"{self.flag} {self.folder}: {error}") from None
         columns = ("path", "label", *KINDS[kind].times, "predicted", "model", "time")
         return Labels(folder / f"{self.folder.name}-labels.csv", columns)
 

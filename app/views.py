@@ -157,6 +157,7 @@ def table_html(
             )
         ],
         events=sum(map(len, events)),
+        boxes=are_boxes(answers),
         answered=sum(a.label != UNKNOWN for a in answers),
         bad=sum(a.reason.failed for a in answers),
         words=rule_words(rule),

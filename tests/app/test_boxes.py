@@ -28,6 +28,7 @@ from datasets.items.preparing import read_items
 from datasets.items.settings import DataSettings, SignalSettings
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
+from learners.suggest import main as suggest
 from tests.app.sites import colours
 from tests.pictures import COLOURS
 
@@ -106,6 +107,7 @@ def test_a_json_beside_photos_says_what_of_them_is_predicted(site: Site) -> None
     assert [str(one.reason) for one in answers[2:]] == ["not an animal: person", "blank"]
     rule = rule_at(site.models["run"].predictor, None)
     page = table_html(answers, rule)
+    assert "4 boxes and photos:" in page
     assert "a person here" in page
     assert "found nothing" in page
     assert not judged_whole(site.models["run"].predictor, answers)
@@ -213,5 +215,9 @@ def test_corrections_of_boxes_are_trained_on_and_whole_photos_never(
 
 def test_whole_photos_are_not_labelled_for_a_model_of_boxes(served: Served, tmp_path: Path) -> None:
     two_colours(tmp_path / "new" / "a.jpg", "red", "red")
-    with pytest.raises(SecondhandError, match="run was trained on boxes of photos"):
+    words = "trained on boxes of photos, so labels of whole photos cannot train it"
+    with pytest.raises(SecondhandError, match=f"--label .*{words}"):
         Labelling(served, tmp_path / "new", tmp_path)
+    with pytest.raises(SecondhandError, match=words):
+        suggest([str(served.folder), str(tmp_path / "new"), "--out", str(tmp_path / "next.csv")])
+    assert not (tmp_path / "next.csv").exists()

@@ -123,8 +123,6 @@ FEATURES = {
         {
             "learners/cameras/": "the feature: prediction of boxes",
             "app/boxes.py": "the feature on the page",
-            "app/interface.py": "says that whole photos are not what the model was trained on",
-            "app/pool.py": "labels no whole photos for a model of boxes",
             "app/serving.py": "predicts a part of an upload",
             "learners/calls/megadetector.py": "the feature: a call with the JSON of a detector",
             "datasets/core/part.py": "a field of Part",
