@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part
+from datasets.core.processes import call_isolated
 from learners.cameras.boxes import Boxes, trained_on_boxes
 from learners.rule.reasons import Reason
 
@@ -71,9 +72,15 @@ def cut(files: Sequence[str], classes: Sequence[str], uploads: str, most: int) -
             os.link(photo, name)
             names[str(name)] = photo
         try:
-            detections = read_detections(Path(shutil.copy(results[0], folder)))
+            # In a process of its own, where a limit of memory holds.
+            results_here = Path(shutil.copy(results[0], folder))
+            detections = call_isolated(read_detections, results_here, None)
         except BadFile as error:
             raise BadFile(results[0], error.reason.replace(f"{folder}{os.sep}", "")) from None
+        if detections is None:
+            raise BadFile(
+                results[0], "it needs too much memory. Send the part of it about these photos"
+            )
         boxes, pieces = Boxes(detections, classes), list[Cut]()
         unclear = {
             Path(bad.path.replace("\\", "/")).name.casefold(): bad for bad in detections.rejected

@@ -370,7 +370,13 @@ class Site:
             return [await self.predict(name, files[0], at)]
         pieces: list[Cut] = [(Part(file), None) for file in files]
         if KINDS[self.models[name].kind].photo and any(map(is_json, files)):
-            pieces = await asyncio.to_thread(self._cut, name, files)
+            try:
+                reading = asyncio.to_thread(self._cut, name, files)
+                pieces = await asyncio.wait_for(reading, timeout=PATIENT)
+            except TimeoutError:
+                raise SecondhandError(
+                    f"Reading the JSON took longer than {PATIENT:g} s. Send the part of it about these photos."
+                ) from None
         if self.models[name].waiting >= self.settings.queue:
             raise Busy(self.settings.queue)
         at_once = asyncio.Semaphore(self.settings.bs)

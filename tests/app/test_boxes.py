@@ -135,6 +135,21 @@ def test_a_json_that_cannot_be_used_is_said_without_folders(
     assert site.uploads not in seen.error
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "{", '{"images": 5}', '{"images": [{"file": 7}]}', "", "\x00\xff" * 50]
+)
+def test_what_is_no_result_of_a_detector_is_named(site: Site, text: str) -> None:
+    file = Path(site.uploads) / "d" / "results.json"
+    file.parent.mkdir()
+    file.write_text(text)
+    seen = asyncio.run(
+        ask(site, "run", [str(Path(site.uploads) / "a" / "IMG_1.jpg"), str(file)], None)
+    )
+    assert seen.error.startswith("results.json: ")
+    assert site.uploads not in seen.error
+    assert [*Path(site.uploads).glob("tmp*")] == []
+
+
 def test_a_photo_that_may_be_one_of_two_is_not_guessed(site: Site) -> None:
     up = Path(site.uploads)
     found = [(LEFT, "1", 0.9)]
