@@ -6,11 +6,13 @@ import logging
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from datasets.cameras.recorded import named_groups
 from datasets.core.errors import Rejected, SecondhandError, counted
+from datasets.core.part import PART_COLUMNS
 from datasets.items.grouping import group_duplicates
 from datasets.items.items import Items
 from datasets.items.labels import NOTHING
@@ -45,9 +47,10 @@ def load_background(table: Items, data: DataSettings, signal: SignalSettings, se
     frame, bad = items_of_no_class(source, table, data, "--background")
     if data.from_ is not None and Path(source) == background_file(data.from_):
         learnt, changed = unchanged_items(Path(source))
-        split_of = dict(learnt[["path", "split"]].to_numpy())
-        frame = frame.loc[frame["path"].isin(split_of)]
-        frame = frame.assign(split=frame["path"].map(split_of))
+        # Windows of one recording may be in several splits.
+        split_of = dict(zip(_keys(learnt), learnt["split"], strict=True))
+        frame = frame.assign(split=[split_of.get(key, "") for key in _keys(frame)])
+        frame = frame.loc[frame["split"].ne("")]
         bad += changed
     table.rejected += bad
     frame = pd.concat([frame, labelled], ignore_index=True)
@@ -92,6 +95,12 @@ def _divide(
     table.rejected += moved
 
 
+def _keys(rows: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """What tells each row from others: its file and part, whose numbers may be text."""
+    numbers = rows[[*PART_COLUMNS]].apply(pd.to_numeric, errors="coerce").round(3).fillna(-1.0)
+    return [*zip(rows["path"], *(numbers[name] for name in PART_COLUMNS), strict=True)]
+
+
 def _splits_beside(frame: pd.DataFrame, known: pd.DataFrame) -> pd.Series:
     """For each row the split of the nearest known item of its file; "" without one."""
     splits = pd.Series("", index=frame.index)
@@ -99,8 +108,10 @@ def _splits_beside(frame: pd.DataFrame, known: pd.DataFrame) -> pd.Series:
         rows.assign(start=rows["start"].fillna(rows["gps"]), end=rows["end"].fillna(rows["gps"]))
         for rows in (frame, known)
     )
-    for path, rows in frame.loc[frame["path"].isin(known["path"])].groupby("path"):
-        of_file = known.loc[known["path"].eq(path)]
+    shared = known.loc[known["path"].isin(frame["path"])]
+    of_files = {str(path): rows for path, rows in shared.groupby("path")}
+    for path, rows in frame.loc[frame["path"].isin(of_files)].groupby("path"):
+        of_file = of_files[str(path)]
         limits = rows[["start", "end"]].fillna(0.0).itertuples(index=False, name=None)
         splits[rows.index] = of_file["split"].to_numpy()[nearest_rows(of_file, [*limits])]
     return splits

@@ -251,8 +251,8 @@ def _canonical(frame: pd.DataFrame, source: str, options: ReadOptions) -> pd.Ser
     ------
     SecondhandError : a label contradicts itself; names its file.
     """
-    # A column of the user's own is a class, whatever its name is.
-    nothing, canonical = not options.class_columns, dict[str, str]()
+    # A column of this name is a class.
+    nothing, canonical = not any(map(is_nothing, options.class_columns)), dict[str, str]()
     for path, label in frame[["path", "label"]].drop_duplicates("label").itertuples(index=False):
         try:
             canonical[label] = canonical_label(label, nothing=nothing)

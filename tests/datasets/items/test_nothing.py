@@ -215,6 +215,45 @@ def test_what_was_learnt_and_is_nothing_keeps_its_split(pictures: Path, tmp_path
     assert len(of_it) == 5 + 2 + 1
 
 
+def test_windows_of_a_background_keep_their_own_splits(pictures: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    run = tmp_path / "run"
+    run.mkdir()
+    splits = ["train", "valid", "calibration"]
+    calls, empty = [], []
+    for n in range(6):
+        file = tmp_path / f"{n}.wav"
+        soundfile.write(file, rng.normal(0, 0.1, 8000 * 6), 8000)
+        calls += [
+            {"path": str(file), "label": "ab"[n % 2], "start": 2.0 * k, "end": 2.0 * k + 1, "split": split}
+            for k, split in enumerate(splits)
+        ]  # fmt: skip
+        empty += [
+            {"path": str(file), "label": "unknown", "start": 2.0 * k + 1, "end": 2.0 * k + 2, "split": split}
+            for k, split in enumerate(splits)
+        ]  # fmt: skip
+    pd.DataFrame(calls).to_csv(run / "items.csv", index=False)
+    pd.DataFrame(empty).to_csv(run / "background.csv", index=False)
+    new = pd.DataFrame([calls[0] | {"start": 0.5, "end": 1.5, "split": "", "label": "none"}])
+    new.assign(**dict.fromkeys(SHEETS["page"], "")).to_csv(tmp_path / "new.csv", index=False)
+    data = [str(tmp_path / "new.csv")]
+    table = read(data, background=str(run / "background.csv"), from_=run / "model")
+    found = table.background.set_index(["path", "start"])["split"]
+    expected = {(row["path"], row["start"]): row["split"] for row in empty}
+    assert found.to_dict() == expected | {(calls[0]["path"], 0.5): "train"}
+
+
+def test_a_sheet_beside_columns_says_none(pictures: Path, tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"path": paths(pictures, "red", 0, 4), "red": [1, 1, 0, 0], "blue": [0, 0, 1, 1]}
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    data = sheet(tmp_path / "s.csv", paths(pictures, "red", 5, 7), ["none", "red;blue"])
+    table = load_table([str(tmp_path / "t.csv"), data], labels="red,blue")
+    assert table.classes == ["blue", "red"]
+    assert [*labels_of(table).values()][-2:] == ["", "blue|red"]
+
+
 def test_a_label_that_differs_in_case_names_both(pictures: Path, tmp_path: Path) -> None:
     written = ["red; Green", "green", "red", "green"]
     data = sheet(tmp_path / "s.csv", paths(pictures, "blue", 0, 4), written)
