@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING
 
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.json_files import read_json
 from datasets.core.part import Part
 from datasets.core.processes import call_isolated
-from learners.cameras.boxes import Boxes, trained_on_boxes
+from learners.cameras.boxes import Boxes, boxes_alone, trained_on_boxes
 from learners.rule.reasons import Reason
 
 if TYPE_CHECKING:
+    from datasets.sources.megadetector import Detections
     from learners.inference.predictions import Prediction
     from learners.inference.predictor import Predictor
 
@@ -39,8 +43,7 @@ def is_json(file: str) -> bool:
 
 
 def cut(files: Sequence[str], classes: Sequence[str], uploads: str, most: int) -> list[Cut]:
-    """What is predicted of uploaded photos: each box of a photo that a JSON among the files has boxes of, other photos as
-    a whole.
+    """What is predicted of uploaded photos: the boxes that a JSON among the files has of them, else all of each photo.
 
     Parameters
     ----------
@@ -61,20 +64,19 @@ def cut(files: Sequence[str], classes: Sequence[str], uploads: str, most: int) -
             f"{len(results)} JSON files and {len(photos)} photos were sent. Send the photos together with the one JSON of "
             "their boxes."
         )
-    from datasets.sources.megadetector import read_detections
-
     # Each upload is in a folder of its own, but a JSON names photos from its own folder.
     with tempfile.TemporaryDirectory(dir=os.path.realpath(uploads)) as folder:
         names: dict[str, str] = {}
         for number, photo in enumerate(photos):
             name = Path(folder, str(number), Path(photo).name)
             name.parent.mkdir()
-            os.link(photo, name)
+            _link(photo, name)
             names[str(name)] = photo
         try:
             # In a process of its own, where a limit of memory holds.
-            results_here = Path(shutil.copy(results[0], folder))
-            detections = call_isolated(read_detections, results_here, None)
+            copy = Path(shutil.copy(results[0], folder))
+            given = copy, tuple(Path(photo).name for photo in photos)
+            detections = call_isolated(_read_renamed, given, None)
         except BadFile as error:
             raise BadFile(results[0], error.reason.replace(f"{folder}{os.sep}", "")) from None
         if detections is None:
@@ -93,7 +95,7 @@ def cut(files: Sequence[str], classes: Sequence[str], uploads: str, most: int) -
                 reason = bad.reason.replace(name_here, Path(photo).name)
                 pieces.append((Part(photo), BadFile(photo, reason)))
             else:
-                pieces.append((Part(photo), None))
+                pieces.append((Part(photo), BadFile(photo, "the JSON does not name it")))
     if len(pieces) > most:
         raise SecondhandError(
             f"The photos have {len(pieces)} boxes, more than the {most} that this page takes at once. Send fewer photos."
@@ -101,19 +103,54 @@ def cut(files: Sequence[str], classes: Sequence[str], uploads: str, most: int) -
     return pieces
 
 
+def _link(file: str, name: Path) -> None:
+    """Give a file another name; a copy where the disk has no links."""
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copyfile(file, name)
+
+
+def _read_renamed(given: tuple[Path, tuple[str, ...]]) -> Detections:
+    """The results of a detector, for photos whose names have lost signs and spaces when they were uploaded.
+
+    ``given`` : a copy of the JSON, which is written anew, and the names of the photos.
+    """
+    from datasets.sources.megadetector import read_detections
+
+    file, photos = given
+    content, bare = read_json(file), Counter(map(_bare, photos))
+    named = {_bare(photo): photo for photo in photos if bare[_bare(photo)] == 1}
+    images = content.get("images") if isinstance(content, dict) else None
+    for image in images if isinstance(images, list) else ():
+        written = image.get("file") if isinstance(image, dict) else None
+        if isinstance(written, str):
+            name = PureWindowsPath(written).name
+            if photo := named.get(_bare(name)):
+                image["file"] = written.removesuffix(name) + photo
+    file.write_text(json.dumps(content))
+    return read_detections(file)
+
+
+def _bare(name: str) -> str:
+    """The end of a name with its letters and digits alone."""
+    plain = unicodedata.normalize("NFC", name).casefold()
+    return "".join(filter(str.isalnum, plain))[-40:]
+
+
 def of_boxes(predictor: Predictor) -> bool:
     """Whether a model was trained on boxes of photos."""
     return trained_on_boxes(predictor.bundle)
 
 
-def is_whole(predictor: Predictor, answer: Prediction) -> bool:
-    """Whether an answer of a model of boxes is about a whole photo."""
-    return answer.part.box is None and of_boxes(predictor)
+def learns_from(predictor: Predictor, answer: Prediction) -> bool:
+    """Whether the label of an answer can train the model: one of a whole photo cannot train a model of boxes."""
+    return answer.part.box is not None or not boxes_alone(predictor.bundle)
 
 
 def judged_whole(predictor: Predictor, answers: Sequence[Prediction]) -> bool:
     """Whether a model of boxes has judged a whole photo."""
-    return any(one.best and is_whole(predictor, one) for one in answers)
+    return of_boxes(predictor) and any(one.best and one.part.box is None for one in answers)
 
 
 def names(answers: Sequence[Prediction]) -> list[str]:

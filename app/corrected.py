@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from app.boxes import is_whole, of_boxes
+from app.boxes import learns_from, of_boxes
 from app.dial import Dial
 from app.feedback import Feedback
 from app.labels import Choices, Row
@@ -112,7 +112,7 @@ def correct(site: Site, name: str, shown: Prediction, label: object) -> tuple[st
     choices, kind = Choices.of(served.predictor), KINDS[served.kind]
     if feedback is None:
         return choices.check(label), ""
-    if is_whole(served.predictor, shown):
+    if not learns_from(served.predictor, shown):
         return choices.check(label), note_html(NOT_KEPT)
     site.check_one_table()
     given = feedback.save(

@@ -81,9 +81,15 @@ def trained_on_boxes(bundle: Bundle) -> bool:
     return bool(bundle.provenance.get("boxes"))
 
 
+def boxes_alone(bundle: Bundle) -> bool:
+    """Whether a model was trained on boxes of pictures and on no whole picture."""
+    boxes = bundle.provenance.get("boxes")
+    return bool(boxes) and bundle.provenance.get("items", boxes) == boxes
+
+
 def check_labels_train(bundle: Bundle, model: str) -> None:
     """Raise SecondhandError if labels of whole files cannot train a model, because it learns from boxes."""
-    if trained_on_boxes(bundle):
+    if boxes_alone(bundle):
         raise SecondhandError(
             f"{model} was trained on boxes of photos, so labels of whole photos cannot train it. Run MegaDetector on them, then "
             f"predict its JSON with --windows --out boxes.csv, correct the labels there, and train --from {model} --data boxes.csv"
@@ -93,9 +99,7 @@ def check_labels_train(bundle: Bundle, model: str) -> None:
 def check_whole_photos(origin: Bundle | None, table: Items) -> None:
     """Raise SecondhandError if new items are whole photos, but ``origin`` was trained on boxes alone; with the items of its
     run they are left out already (`datasets.items.table.load_table`)."""
-    if origin is None or not trained_on_boxes(origin):
-        return
-    if origin.provenance["boxes"] != origin.provenance.get("items"):
+    if origin is None or not boxes_alone(origin):
         return
     from datasets.items.rehearsal import is_rehearsed
 

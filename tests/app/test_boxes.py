@@ -150,6 +150,16 @@ def test_what_is_no_result_of_a_detector_is_named(site: Site, text: str) -> None
     assert [*Path(site.uploads).glob("tmp*")] == []
 
 
+def test_names_that_changed_when_they_were_uploaded_are_the_same(site: Site) -> None:
+    up = Path(site.uploads)
+    photo = two_colours(up / "e" / "IMG_0007_Kopie.jpg", "red", "green")
+    boxes = detections(up / "d" / "r.json", {"Karte (2)/IMG 0007 (Kopie).JPG": [(RIGHT, "1", 0.9)]})
+    seen = asyncio.run(ask(site, "run", [str(photo), str(up / "a/IMG_1.jpg"), str(boxes)], None))
+    first, second = seen.answers
+    assert (first.best, first.part.box) == ("green", RIGHT)
+    assert str(second.reason) == "bad file: the JSON does not name it"
+
+
 def test_a_photo_that_may_be_one_of_two_is_not_guessed(site: Site) -> None:
     up = Path(site.uploads)
     found = [(LEFT, "1", 0.9)]

@@ -119,7 +119,7 @@ FEATURES = {
         },
     ),
     "boxes of a detector": Vocabulary(
-        r"\b([Dd]etections|Box|Boxes|WholePhotos|NOT_ANIMAL|trained_on_boxes|min_box_confidence)\b|\.box\b",
+        r"\b([Dd]etections|Box|Boxes|WholePhotos|NOT_ANIMAL|trained_on_boxes|boxes_alone|min_box_confidence)\b|\.box\b",
         {
             "learners/cameras/": "the feature: prediction of boxes",
             "app/boxes.py": "the feature on the page",
