@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from app.boxes import is_json
 from app.door import Traffic
 from app.rules import rule_at
 from app.serving import Busy, Site
@@ -141,7 +142,7 @@ async def _predict(site: Site, form: FormData) -> list[dict[str, Any]]:
     folder = Path(site.uploads) / secrets.token_hex(16)
     try:
         paths = await asyncio.to_thread(_write, files, folder)
-        name = str(model) if model else site.choose(paths)
+        name = str(model) if model else site.choose([p for p in paths if not is_json(p)] or paths)
         served = site.models[name]
         rule = rule_at(served.predictor, threshold)
         answers = await site.predict_many(name, paths, at)

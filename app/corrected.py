@@ -9,18 +9,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
+from app.boxes import learns_from, of_boxes
 from app.dial import Dial
 from app.feedback import Feedback
-from app.labels import Row, check_label
+from app.labels import Choices, Row
 from app.serving import Site
-from app.views import QUIET, UNKNOWN, Seen, name_here, note_html
+from app.views import QUIET, Seen, name_here, note_html
 from datasets.core.errors import SecondhandError, counted
+from datasets.items.labels import JOIN
 from datasets.kinds.base import KINDS
+from learners.active.listing import train_again
 from learners.cli.console import as_typed
 from learners.templates import render
 
 if TYPE_CHECKING:
     from learners.inference.predictions import Prediction
+
+
+#: Why the label of a whole photo is not stored for a model of boxes.
+NOT_KEPT = (
+    "It is not stored for the next training: the model learns from boxes, and this label is of the whole photo. Give the "
+    "photo together with MegaDetector's JSON under “Several files”, and correct its boxes."
+)
 
 
 class Correction(NamedTuple):
@@ -36,41 +46,58 @@ def correction_part(
     site: Site, name: str, seen: Any, dial: Dial, chosen: list[Any], *, of_table: bool = False
 ) -> Correction:
     """A part to correct an answer of a model under the rule that is ``chosen``; ``of_table`` : any of several ones."""
-    served, feedback = site.models[name], site.feedback
+    choices, feedback = Choices.of(site.models[name].predictor), site.feedback
     info = "It goes into the CSV. " if of_table else ""
-    info += "The file and this label are stored for the next training." if feedback else ""
+    if feedback is not None:
+        what = (
+            "Boxes and their labels"
+            if of_boxes(site.models[name].predictor)
+            else "The file and this label"
+        )
+        info += f"{what} are stored for the next training."
     with gr.Accordion("Correct the table" if of_table else "This is wrong", open=False):
         with gr.Row():
             row = gr.Dropdown(
                 [], value=None, label="Row", info="Type to find a file, then arrow down and Enter.",
                 visible=of_table,
             )  # fmt: skip
-            label = gr.Dropdown(
-                [*served.predictor.classes, UNKNOWN], value=None, allow_custom_value=True,
-                label="Right label" if of_table else "It is", info=info,
-            )  # fmt: skip
+            label = label_input(choices, "Right label" if of_table else "It is", info=info)
         button = gr.Button("Correct" if of_table else "Save the correction")
         note = gr.HTML("", elem_classes="sh-page")
 
     def save(
-        seen: Seen, row: int | None, label: str | None, by_model: bool, place: float
+        seen: Seen, row: int | None, label: object, by_model: bool, place: float
     ) -> tuple[Seen, str]:
         row = row if of_table else 0
         if row is None or not 0 <= row < len(seen.answers):
             return seen, note_html(f"Choose a {'row' if of_table else 'file'} first.", status=True)
         rule, answer = dial.rule(None if by_model else place), seen.answers[row]
         try:
-            given, words = correct(site, name, rule.judge(answer), label or "")
+            given, words = correct(site, name, rule.judge(answer), label)
         except SecondhandError as error:
             return seen, note_html(str(error), status=True)
-        where = f"Row {row + 1}: {given}." if of_table else "Saved. Thank you."
+        saved = "" if words == note_html(NOT_KEPT) else "Saved. Thank you."
+        where = f"Row {row + 1}: {given}." if of_table else saved
         return seen.corrected(row, given), note_html(where, status=True) + words
 
     saved = button.click(save, [seen, row, label, *chosen], [seen, note], **QUIET)
     return Correction(row, label, note, saved)
 
 
-def correct(site: Site, name: str, shown: Prediction, label: str) -> tuple[str, str]:
+def label_input(choices: Choices, name: str, **more: Any) -> Any:
+    """A field for what can be said of a file: one of a list or something written, or several."""
+    return gr.Dropdown(
+        [*choices.classes, *choices.others], value=no_label(choices), multiselect=choices.several,
+        allow_custom_value=True, label=name, **more,
+    )  # fmt: skip
+
+
+def no_label(choices: Choices) -> Any:
+    """The value of an empty field."""
+    return [] if choices.several else None
+
+
+def correct(site: Site, name: str, shown: Prediction, label: object) -> tuple[str, str]:
     """Save the right label of an answer where corrections are kept.
 
     Returns
@@ -82,46 +109,47 @@ def correct(site: Site, name: str, shown: Prediction, label: str) -> tuple[str, 
     SecondhandError : as `Feedback.save`.
     """
     served, feedback = site.models[name], site.feedback
-    classes, kind = served.predictor.classes, KINDS[served.kind]
+    choices, kind = Choices.of(served.predictor), KINDS[served.kind]
     if feedback is None:
-        return check_label(label, classes), ""
+        return choices.check(label), ""
+    if not learns_from(served.predictor, shown):
+        return choices.check(label), note_html(NOT_KEPT)
+    site.check_one_table()
     given = feedback.save(
         shown.path, label, kind=kind.name, gps=shown.part.at if kind.gps else None, shown=shown,
-        model=name, classes=classes,
+        model=name, choices=choices,
     )  # fmt: skip
-    table = name_here(feedback.table.file.absolute())
-    origin = name_here((served.folder or Path(name)).absolute())
-    command = as_typed("learners.finetune", ["--from", origin, "--data", table])
-    new = given not in (*classes, UNKNOWN)
+    table, model = feedback.table.file.absolute(), (served.folder or Path(name)).absolute()
+    again = train_again(model, [table], several=choices.several, name=name_here)
+    command = as_typed("learners.finetune", again)
+    said = given.split(JOIN) if choices.several else [given]
+    new = {*said} - {*choices.classes, *choices.others}
     few = note_html("A new class needs at least 2 files (20 are better).") if new else ""
     return given, few + render(
-        "app", "saved.html", what="The correction is", file=table, command=command
+        "app", "saved.html", what="The correction is", file=name_here(table), command=command
     )
 
 
-def corrections_tab(tab: Any, feedback: Feedback, classes: list[str]) -> None:
+def corrections_tab(tab: Any, feedback: Feedback, choices: Choices) -> None:
     """Fill the tab, which lists the corrections of all models of the page, the newest first."""
     message = gr.HTML(note_html("Loading."), elem_classes="sh-page")
     with gr.Row():
         chosen = gr.Dropdown([], value=None, label="Correction", elem_id="correction")
-        label = gr.Dropdown(
-            [*classes, UNKNOWN], value=None, allow_custom_value=True, label="Right label",
-            elem_id="correction-label",
-        )  # fmt: skip
+        label = label_input(choices, "Right label", elem_id="correction-label")
     with gr.Row():
         change = gr.Button("Change the label")
         remove = gr.Button("Remove the correction", variant="stop")
 
     def show(words: str = "") -> tuple[Any, ...]:
         rows = feedback.table.rows()
-        choices = [(_words(row), feedback.table.item(row)) for row in reversed(rows)]
+        items = [(_words(row), feedback.table.item(row)) for row in reversed(rows)]
         note = note_html(words or f"{counted(len(rows), 'correction')} so far.", status=True)
-        return note, gr.Dropdown(choices=choices, value=None), None
+        return note, gr.Dropdown(choices=items, value=None), no_label(choices)
 
-    def changed(key: str, label: str | None) -> tuple[Any, ...]:
-        return show(f"Changed to {feedback.change(key, label, classes)}.")
+    def changed(key: str, label: object) -> tuple[Any, ...]:
+        return show(f"Changed to {feedback.change(key, label, choices)}.")
 
-    def removed(key: str, _: str | None) -> tuple[Any, ...]:
+    def removed(key: str, _: object) -> tuple[Any, ...]:
         feedback.remove(key)
         return show("Removed.")
 

@@ -12,11 +12,11 @@ import os
 import re
 import shutil
 import unicodedata
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.labels import Labels, Row, check_label
+from app.boxes import box_cells
+from app.labels import Choices, Labels, Row
 from datasets.core.errors import SecondhandError
 from datasets.core.files import file_beside
 from datasets.kinds.base import KINDS
@@ -54,7 +54,7 @@ class Feedback:
         gps: float | None = None,
         shown: Prediction | None = None,
         model: str = "",
-        classes: Sequence[str] = (),
+        choices: Choices = Choices(),  # noqa: B008 (it is frozen)
     ) -> str:
         """Save a file with its right label, which is returned as it is spelt in the table.
 
@@ -66,14 +66,14 @@ class Feedback:
         Parameters
         ----------
         shown : the prediction that the label corrects, under the rule that was in use.
-        classes : those of the model, in whose spelling the label is saved.
+        choices : what can be said for the model.
 
         Raises
         ------
         SecondhandError : the label is not valid, the file is gone, the folder is full, or its table is not
             one of corrections.
         """
-        check_label(label)
+        choices.check(label)
         source = Path(file)
         if not source.is_file():
             raise SecondhandError(
@@ -97,12 +97,12 @@ class Feedback:
             row = {
                 "path": copy.relative_to(self.folder).as_posix(),
                 "gps": "" if gps is None else repr(gps),
-                **({} if shown is None else _prediction_cells(shown)),
+                **({} if shown is None else box_cells(shown) | _prediction_cells(shown)),
                 "model": model,
             }
-            return self.table.save([row], label, classes)
+            return self.table.save([row], label, choices)
 
-    def change(self, item: str, label: object, classes: Sequence[str]) -> str:
+    def change(self, item: str, label: object, choices: Choices) -> str:
         """Give a correction another label, which is returned as it is spelt in the table.
 
         Raises
@@ -111,7 +111,7 @@ class Feedback:
             written.
         """
         with self.table.alone():
-            return self.table.save([self._row(item)], label, classes)
+            return self.table.save([self._row(item)], label, choices)
 
     def remove(self, item: str) -> None:
         """Remove a correction, and its file if no other one is about it. Raises SecondhandError as `change`."""
@@ -131,7 +131,7 @@ class Feedback:
         return row
 
 
-def _prediction_cells(shown: Prediction) -> Row:
+def _prediction_cells(shown: Prediction) -> dict[str, str]:
     probability = shown.probability
     return {
         "predicted": shown.label,

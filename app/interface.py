@@ -5,15 +5,16 @@ from __future__ import annotations
 import shutil
 import tempfile
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
 from app.about import Example, card_text, examples, report_html
+from app.boxes import WHOLE_PHOTO, are_boxes, judged_whole, names, of_boxes
 from app.bursts import bursts_html
-from app.corrected import correction_part, corrections_tab
+from app.corrected import correction_part, corrections_tab, no_label
 from app.dial import Dial
+from app.labels import Choices
 from app.panels import panels_html
 from app.pool import Alike, Labelling, alike_part, label_tab
 from app.serving import Served, Site
@@ -29,7 +30,7 @@ from app.views import (
 )
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
-from learners.cameras.boxes import WHOLE, trained_on_boxes
+from learners.cameras.boxes import WHOLE
 from learners.templates import render
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _model(site: Site, name: str, labelling: Labelling | None, alike: Alike | No
                 label_tab(label, labelling)
         if site.feedback is not None:
             with gr.Tab("Corrections") as corrections:
-                corrections_tab(corrections, site.feedback, served.predictor.classes)
+                corrections_tab(corrections, site.feedback, Choices.of(served.predictor))
         with gr.Tab("About this model") as about:
             if served.report is None:
                 gr.Markdown(card_text(served))
@@ -178,8 +179,8 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     served = site.models[name]
     dial, predictor = Dial(served.predictor), served.predictor
     words = f"Choose a file. {classes_words(predictor.classes)}"
-    if trained_on_boxes(predictor.bundle):
-        words += f" {WHOLE}: choose a photo of one animal and little else."
+    if of_boxes(predictor):
+        words += f" {WHOLE}: choose a photo of one animal and little else, or give photos with MegaDetector's JSON under “Several files”."
     waiting = no_answer_html(words, "")
     seen = gr.State(Seen(), time_to_live=3600)
     with gr.Row(elem_classes="sh-file"):
@@ -204,10 +205,11 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             window = gr.Dropdown([], label="Window shown", visible=False)
             panels = gr.HTML("", elem_classes="sh-page")
             with gr.Column(visible=False) as afterwards:
-                cleared = [] if alike is None else [alike_part(alike, seen)]
+                # What belongs to the file before, and its value for another one.
+                cleared = [] if alike is None else [(alike_part(alike, seen), None)]
                 if site.feedback is not None:
                     part = correction_part(site, name, seen, dial, [by_model, slider])
-                    cleared += [part.label, part.note]
+                    cleared += [(part.label, no_label(Choices.of(predictor))), (part.note, None)]
     chosen = [by_model, slider]
 
     def show(seen: Seen, by_model: bool, place: float) -> str:
@@ -215,7 +217,8 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             return no_answer_html(seen.error) if seen.error else waiting
         rule = dial.rule(None if by_model else place)
         shown = listed(rule.judge(seen.answers[0]), served.top)
-        return answer_html(shown, rule, predictor.rule.calibrator.temperature)
+        whole = WHOLE_PHOTO if judged_whole(predictor, seen.answers) else ""
+        return answer_html(shown, rule, predictor.rule.calibrator.temperature, whole)
 
     async def predict(
         path: str | None, moment: float | None, by_model: bool, place: float
@@ -226,7 +229,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         windows = gr.Dropdown(choices=spans, value=next(iter(spans), None), visible=len(spans) > 1)
         judged = gr.Column(visible=any(not one.reason.failed for one in new.answers))
         html = show(new, by_model, place)
-        return [new, html, windows, "", judged, *[None for _ in cleared]]
+        return [new, html, windows, "", judged, *[value for _, value in cleared]]
 
     def draw(seen: Seen, window: str | None) -> str:
         return panels_html(predictor, seen, window)
@@ -241,7 +244,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         return dial.start if by_model else gr.skip(), *ruled(seen, by_model, place)
 
     drawing: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
-    answered = [seen, result, window, panels, afterwards, *cleared]
+    answered = [seen, result, window, panels, afterwards, *[part for part, _ in cleared]]
     for event in (file.change, button.click, at.submit):
         predicted = event(predict, [file, at, *chosen], answered, concurrency_limit=None, **QUIET)
         predicted.then(draw, [seen, window], panels, **drawing)
@@ -275,6 +278,8 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     served, number = site.models[name], list(site.models).index(name)
     seen = gr.State(Seen(), time_to_live=3600)
     label = f"Up to {site.settings.max_files} {served.kind} files"
+    if KINDS[served.kind].photo:
+        label += ", and MegaDetector's JSON of them"
     files = raw(gr.File(elem_id=f"files-{number}", file_count="multiple", label=label))
     also = " and GPS time" if KINDS[served.kind].gps else ""
     gr.HTML(note_html(f"The rule{also} chosen under “One file” applies here too."))
@@ -288,20 +293,23 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         rule = rules.dial.rule(None if by_model else place)
         judged = [rule.judge(answer) for answer in seen.answers]
         shown = [listed(answer, served.top) for answer in judged]
-        events = bursts_html(judged, rule, served.predictor)
-        return events + table_html(shown, rule, seen.labels)
+        whole = note_html(WHOLE_PHOTO) if judged_whole(served.predictor, seen.answers) else ""
+        # An event is of photos, not of their boxes.
+        events = "" if are_boxes(judged) else bursts_html(judged, rule, served.predictor)
+        return whole + events + table_html(shown, rule, seen.labels)
 
     async def predict(
         paths: list[str], moment: float | None, by_model: bool, place: float
     ) -> tuple[Any, ...]:
         new = await ask(site, name, paths, moment)
         rows = [
-            (f"{n}: {Path(a.path).name}", n - 1)
-            for n, a in enumerate(new.answers, start=1)
+            (f"{n + 1}: {shown_name}", n)
+            for n, (a, shown_name) in enumerate(zip(new.answers, names(new.answers), strict=True))
             if not a.reason.failed
         ]
         html = table(new, by_model, place)
-        return new, gr.Dropdown(choices=rows, value=None), None, "", html
+        empty = no_label(Choices.of(served.predictor))
+        return new, gr.Dropdown(choices=rows, value=None), empty, "", html
 
     waited: dict[str, Any] = {"concurrency_limit": None, **QUIET, "show_progress": "minimal"}
     for event in (files.change, button.click):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 import os
 import tempfile
@@ -18,20 +19,24 @@ from typing import Any, ClassVar, NamedTuple
 
 import gradio as gr
 
-from app.labels import Labels, Row
+from app.corrected import label_input, no_label
+from app.labels import Choices, Labels, Row
 from app.panels import RENDERING, input_panels, panel_html
 from app.serving import Served
-from app.views import QUIET, UNKNOWN, Seen, name_here, note_html, without_paths
+from app.views import QUIET, Seen, name_here, note_html, without_paths
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.images.opening import open_picture
+from datasets.items.labels import NOTHING
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import some_files
 from learners.active import teaching
 from learners.active.auditing import read_audit
 from learners.active.embeddings import Embeddings
+from learners.active.listing import train_again
 from learners.active.sheets import flac
 from learners.active.teaching import Suggestion, labelled_in, suggest
+from learners.cameras.boxes import check_labels_train
 from learners.cameras.bursts import events_of
 from learners.cli.console import as_typed
 from learners.inference.predictor import Predictor
@@ -158,12 +163,10 @@ class Labelling(Pool):
     """
 
     flag = "--label"
-    #: The command that uses the labels.
-    then: ClassVar[str] = "learners.finetune --from {model} --data {table}"
 
     def __init__(self, served: Served, folder: Path, tables: Path | None = None) -> None:
         super().__init__(served, folder)
-        self.classes = served.predictor.classes
+        self.choices = Choices.of(served.predictor)
         self.table = self._open_table(served.kind, (tables or Path()).absolute())
         self.table.rows()  # an error if it is another table
         self.order: list[Suggestion] = []
@@ -173,14 +176,19 @@ class Labelling(Pool):
         log.info("Labels: %s\nThen:   %s", self.table.file, self.next_command(str))
 
     def _open_table(self, kind: str, folder: Path) -> Labels:
+        try:
+            check_labels_train(self.predictor.bundle, str(self.model))
+        except SecondhandError as error:
+            self.predictor.close()
+            raise SecondhandError(f"{self.flag} {self.folder}: {error}") from None
         columns = ("path", "label", *KINDS[kind].times, "predicted", "model", "time")
         return Labels(folder / f"{self.folder.name}-labels.csv", columns)
 
     def next_command(self, name: Callable[[Path], str]) -> str:
         """The command that uses the labels, with paths as ``name`` gives them."""
-        module, *words = self.then.split()
-        paths = {"model": name(self.model), "table": name(self.table.file)}
-        return as_typed(module, [word.format(**paths) for word in words])
+        several = self.choices.several
+        words = train_again(self.model, [self.table.file], several=several, name=name)
+        return as_typed("learners.finetune", words)
 
     def prepare(self, files: Iterator[str]) -> None:
         rows = self.table.rows()
@@ -245,7 +253,7 @@ class Labelling(Pool):
         """
         saved = [number] if alone else self.burst(number)
         with self.table.alone():
-            self.table.save([*map(self._row, saved)], label, self.classes)
+            self.table.save([*map(self._row, saved)], label, self.choices)
         self._labelled.update(saved)
         self._skipped.difference_update(saved)
         return saved
@@ -298,14 +306,20 @@ class Auditing(Labelling):
     The model's guesses are not shown, so that they do not influence the labels.
     """
 
-    then = "learners.audit {model} --labels {table}"
-
     def __init__(self, served: Served, folder: Path, tables: Path | None = None) -> None:
         self._audit = read_audit(folder, served.folder or folder)
         super().__init__(served, folder, tables)
 
     def _list_files(self, kind: str) -> list[str]:
         files = [part.path for part in self._audit.parts]
+        not_found = self._audit.not_found
+        if len(not_found) == len(files):
+            raise SecondhandError(
+                f"{self.flag} {self._audit.file}: none of its files is found, the first is {not_found[0]}. Put the table "
+                "into the folder of the files, or above it"
+            )
+        for bad in not_found:
+            log.warning("%s", bad)
         self.folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
         return files
 
@@ -316,6 +330,10 @@ class Auditing(Labelling):
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
         self.candidates = len(self._audit.parts)
         return [Suggestion(part, 0.0, "", "") for part in self._audit.parts]
+
+    def next_command(self, name: Callable[[Path], str]) -> str:
+        words = [name(self.model), "--labels", name(self.table.file)]
+        return as_typed("learners.audit", words)
 
     def _find_bursts(self) -> list[list[int]]:
         return []  # each file was drawn by itself
@@ -396,19 +414,26 @@ class Turn(NamedTuple):
         return self.number
 
 
-def assign_keys(classes: Sequence[str]) -> dict[str, str]:
-    """The class of each key: a class named as a key has that one, the others have the remaining `KEYS` in
-    their order."""
-    own = {name: name for name in classes if name in tuple(KEYS)}
+def assign_keys(choices: Choices) -> dict[str, str]:
+    """What each key says: a class named as a key has that one, the others have the remaining `KEYS` in their order;
+    `UNKNOWN` and `NOTHING` have their first letters, unless a class is named so."""
+    own = {name: name for name in choices.classes if name in tuple(KEYS)}
+    own |= {name[0]: name for name in choices.others if name[0] not in own}
     free = (key for key in KEYS if key not in own)
-    return own | dict(zip(free, (name for name in classes if name not in own), strict=False))
+    rest = (name for name in choices.classes if name not in own)
+    return own | dict(zip(free, rest, strict=False))
+
+
+def shown_choice(name: str, choices: Choices) -> str:
+    """A choice on its button."""
+    return f"{name} (nothing here)" if name == NOTHING and choices.empties else name
 
 
 def label_tab(tab: Any, labelling: Labelling) -> None:
     """Fill the tab *Label*."""
     turn = gr.State(Turn(), time_to_live=3600)
     small: dict[str, Any] = {"min_width": 130, "size": "sm"}
-    bursts = KINDS[labelling.predictor.kind].photo
+    bursts, choices = KINDS[labelling.predictor.kind].photo, labelling.choices
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
             shown = gr.HTML(note_html("Loading."), elem_id="label-shown", elem_classes="sh-page")
@@ -417,25 +442,31 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
                 later = gr.Button("→  next photo", elem_id="label-ArrowRight", **small)
         with gr.Column(scale=2, min_width=300):
             with gr.Row():
-                key_of = {name: key for key, name in assign_keys(labelling.classes).items()}
+                key_of = {name: key for key, name in assign_keys(choices).items()}
                 keys = {
                     name: gr.Button(
-                        name if name == key else f"{key}  {name}", elem_id=f"label-{key}", **small
+                        name if name == key else f"{key}  {shown_choice(name, choices)}", elem_id=f"label-{key}",
+                        elem_classes="sh-toggle" if choices.several and name in choices.classes else None,
+                        **small,
                     )
-                    for name in (*labelling.classes, UNKNOWN)
-                    if (key := "u" if name == UNKNOWN else key_of.get(name))
-                }
+                    for name in (*choices.classes, *choices.others)
+                    if (key := key_of.get(name))
+                }  # fmt: skip
             with gr.Row():
                 skip = gr.Button("s  skip", elem_id="label-s", **small)
                 back = gr.Button("z  undo", elem_id="label-z", **small)
             alone = gr.Checkbox(
                 label="This photo only, not all of its burst", visible=bursts, elem_id="label-alone"
             )
-            other = gr.Dropdown(
-                labelling.classes, value=None, allow_custom_value=True, label="/  Another class",
-                info="Type to find it, or write a new one.", elem_id="label-other",
+            other = label_input(
+                choices, "/  Labels of this file" if choices.several else "/  Another class",
+                info=f"Type to find {'one or several' if choices.several else 'it'}, or write a new one.",
+                elem_id="label-other",
             )  # fmt: skip
-            use = gr.Button("Use this label", **small)
+            use = gr.Button(
+                "Enter  save these labels" if choices.several else "Use this label",
+                elem_id="label-Enter" if choices.several else None, **small,
+            )  # fmt: skip
             message = gr.HTML("", elem_classes="sh-page")
             gr.HTML(
                 render(
@@ -468,11 +499,12 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
             new = action(turn, *given)
         except SecondhandError as error:
             note = note_html(labelling.without_folders(str(error)), status=True)
-        fresh = (gr.skip(), gr.skip()) if new.done == turn.done else (None, False)
+        fresh = (gr.skip(), gr.skip()) if new.done == turn.done else (no_label(choices), False)
         new = new._replace(shown=turn.shown + 1)  # a key may be pressed again
         return new, show(new), note, *fresh
 
-    def save(turn: Turn, alone: bool, label: object) -> Turn:
+    def save(turn: Turn, alone: bool, label: object, also: str = "") -> Turn:
+        label = [*(label if isinstance(label, list) else [label]), also] if also else label
         saved = labelling.save(turn.file, label, alone=alone)
         # What else is left of its burst comes next.
         left = [number for number in labelling.burst(turn.file) if number not in saved]
@@ -493,8 +525,19 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
 
     out = [turn, shown, message, other, alone]
     tab.select(begin, turn, [turn, shown], concurrency_limit=None, **QUIET)
+    said = {name: key for name, key in keys.items() if name not in choices.classes}
+    if choices.several:
+        # What is chosen for nothing else, or else it is said that it contradicts the rest.
+        at_once = [(key, partial(save, also=name), [alone, other]) for name, key in said.items()]
+        for name in keys.keys() - said.keys():
+            # In the browser, so that no key is lost while another one is on its way.
+            label = json.dumps(name)
+            switch = f"all => [all.includes({label}) ? all.filter(one => one != {label}) : [...all, {label}]]"
+            keys[name].click(None, other, other, js=switch, **QUIET)
+    else:
+        at_once = [(key, partial(save, label=name), [alone]) for name, key in keys.items()]
     actions: list[tuple[Any, Callable[..., Turn], list[Any]]] = [
-        *((key, partial(save, label=name), [alone]) for name, key in keys.items()),
+        *at_once,
         (use, save, [alone, other]), (skip, leave, []), (back, undo, []),
         (before, partial(beside, -1), []), (later, partial(beside, 1), []),
     ]  # fmt: skip

@@ -59,13 +59,6 @@ def serve(
         cannot be used.
     """
     settings = settings or PageSettings(port=0)
-    flags = [flag for flag in ("feedback", "label") if getattr(settings, flag)]
-    for name, served in models.items():
-        if flags and not served.predictor.rule.exclusive:
-            named = " and ".join(f"--{flag}" for flag in flags)
-            raise SecondhandError(
-                f"{named}: {name} is a multi-label model, and a file gets only one label here; leave {named} out"
-            )
     first = next(iter(models.values()), None)
     traffic, stop = Traffic(host_names(settings.host, settings.allow_host)), threading.Event()
     with ExitStack() as opened:
@@ -81,6 +74,7 @@ def serve(
         opened.callback(_close, models)
         feedback = Feedback(settings.feedback) if settings.feedback else None
         site = Site(models, uploads, settings, feedback, dict(failed or {}))
+        site.check_one_table()
         labelling = alike = None
         if first is not None and settings.label:
             labelling = open_labelling(first, settings.label, settings.feedback)

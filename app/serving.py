@@ -15,12 +15,13 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.boxes import BOXES, Cut, cut, is_json
 from app.feedback import Feedback
 from app.rules import answers_events
 from app.settings import PageSettings
 from app.views import without_paths
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.core.part import Part
+from datasets.core.part import Box, Part
 from datasets.core.processes import call_isolated
 from datasets.kinds.base import KINDS, kind_of
 from learners.inference.predictions import refused_prediction
@@ -270,6 +271,17 @@ class Site:
                 self.models[name].close()
             self.models[name or served.name] = served
 
+    def check_one_table(self) -> None:
+        """Raise SecondhandError if corrections of the models cannot be in one table: files have one label, or several."""
+        several = {
+            not served.predictor.rule.exclusive: name for name, served in self.models.items()
+        }
+        if self.feedback is not None and len(several) == 2:
+            raise SecondhandError(
+                f"--feedback: {several[True]} gives files several labels and {several[False]} one, so their corrections "
+                "cannot be in one table. Serve them on pages of their own, with a folder for each"
+            )
+
     def not_opened(self) -> dict[str, str]:
         """Why models could not be opened, by their names, without folders of this machine."""
         return {
@@ -301,12 +313,19 @@ class Site:
         )
 
     async def predict(
-        self, name: str, file: str, at: float | None, *, admitted: bool = False
+        self,
+        name: str,
+        file: str,
+        at: float | None,
+        *,
+        box: Box | None = None,
+        admitted: bool = False,
     ) -> Prediction:
         """The model's prediction for an uploaded file, after waiting in the queue.
 
         Parameters
         ----------
+        box : what of a photo is predicted; default: all of it.
         admitted : as in `Served.submit`.
 
         Raises
@@ -321,7 +340,7 @@ class Site:
         if (reason := await asyncio.to_thread(refusal, file, served.kind)) is not None:
             return refused_prediction(Part(file), BadFile(file, reason))
         future = served.submit(
-            Part(file, at=None if KINDS[served.kind].timeless else at), admitted=admitted
+            Part(file, at=None if KINDS[served.kind].timeless else at, box=box), admitted=admitted
         )
         try:
             prediction = await asyncio.wait_for(asyncio.wrap_future(future), timeout=PATIENT)
@@ -336,7 +355,8 @@ class Site:
         return prediction._replace(reason=Reason(why, without_paths(detail, file)))
 
     async def predict_many(self, name: str, files: list[str], at: float | None) -> list[Prediction]:
-        """Predictions for several files: one place in the queue for all, a batch at a time.
+        """Predictions for several files: one place in the queue for all, a batch at a time. If a detector's JSON is among
+        photos, a prediction for each of their boxes (`app.boxes.cut`).
 
         Raises
         ------
@@ -348,15 +368,37 @@ class Site:
             )
         if len(files) == 1:
             return [await self.predict(name, files[0], at)]
+        pieces: list[Cut] = [(Part(file), None) for file in files]
+        if KINDS[self.models[name].kind].photo and any(map(is_json, files)):
+            try:
+                reading = asyncio.to_thread(self._cut, name, files)
+                pieces = await asyncio.wait_for(reading, timeout=PATIENT)
+            except TimeoutError:
+                raise SecondhandError(
+                    f"Reading the JSON took longer than {PATIENT:g} s. Send the part of it about these photos."
+                ) from None
         if self.models[name].waiting >= self.settings.queue:
             raise Busy(self.settings.queue)
         at_once = asyncio.Semaphore(self.settings.bs)
 
-        async def one(file: str) -> Prediction:
+        async def one(part: Part, refused: BadFile | Reason | None) -> Prediction:
+            if refused is not None:
+                return refused_prediction(part, refused)
             async with at_once:
-                return await self.predict(name, file, at, admitted=True)
+                return await self.predict(name, part.path, at, box=part.box, admitted=True)
 
-        return await asyncio.gather(*map(one, files))
+        return await asyncio.gather(*(one(*piece) for piece in pieces))
+
+    def _cut(self, name: str, files: list[str]) -> list[Cut]:
+        """What of photos is predicted, see `app.boxes.cut`. The error names no folder of this machine."""
+        inside = os.path.join(os.path.realpath(self.uploads), "")
+        if not all(os.path.realpath(file).startswith(inside) for file in files):
+            raise SecondhandError("Only files that were uploaded here are opened.")
+        try:
+            most = BOXES * self.settings.max_files
+            return cut(files, self.models[name].predictor.classes, self.uploads, most)
+        except BadFile as error:
+            raise SecondhandError(f"{Path(error.path).name}: {error.reason}") from None
 
 
 def refusal(file: str, kind: str) -> str | None:

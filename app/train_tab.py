@@ -220,7 +220,9 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
         found = lessons(site, labelling)
         if not found.tables:
             raise SecondhandError("There are no corrections.")
-        training.start(training.words(found.tables, "usual", site.models[found.model].folder))
+        served = site.models[found.model]
+        several = not served.predictor.rule.exclusive
+        training.start(training.words(found.tables, "usual", served.folder, several=several))
 
     def attempt(action: Callable[..., None], done: str, *given: Any) -> str:
         try:

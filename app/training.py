@@ -25,6 +25,7 @@ from datasets.core.checked import read_file
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.program import installed_commands
+from learners.active.listing import train_again
 from learners.files.lock import acquire_lock
 from learners.runs.folder import has_progress, is_finished
 from learners.runs.status import STATUS, RunStatus
@@ -125,16 +126,41 @@ class Training:
                 f"--train {self.root}: {error.strerror}. Name a folder that can be written"
             ) from None
 
-    def words(self, data: Sequence[Path], choice: str, start_from: Path | None = None) -> list[str]:
-        """Words of the command for a folder, or for tables of corrections; its run gets an unused name."""
+    def words(
+        self,
+        data: Sequence[Path],
+        choice: str,
+        start_from: Path | None = None,
+        *,
+        several: bool = False,
+    ) -> list[str]:
+        """Words of the command for a folder, or for tables of corrections; its run gets an unused name.
+
+        Parameters
+        ----------
+        start_from : model to train again; ``several`` : it gives a file several labels.
+
+        Raises
+        ------
+        SecondhandError : a model of several labels is not in its run, which has its items.
+        """
         name = (data[0].stem if data[0].is_file() else data[0].name) or "run"
         name = name if start_from is None else f"{start_from.parent.name}-corrected"
         names = chain([name], (f"{name}-{number}" for number in count(2)))
         out = next(folder for other in names if not (folder := self.root / other).exists())
-        origin = [] if start_from is None else ["--from", str(start_from)]
         device = [] if self.device == "auto" else ["--device", self.device]
-        sources = [str(path) for path in data]
-        return [*origin, "--data", *sources, *CHOICES[choice][1], *device, "--out", str(out)]
+        if start_from is None:
+            asked = ["--data", *map(str, data), *CHOICES[choice][1]]
+        else:
+            asked = train_again(start_from, data, several=several)
+            if "--config" in asked:
+                asked = asked[: asked.index("--out")]
+            elif several:
+                raise SecondhandError(
+                    f"{start_from} is not in the folder of its run, which names the files that it was trained on. Train "
+                    f"anew with all of them: python -m learners.finetune {shlex.join(asked)}"
+                )
+        return [*asked, *device, "--out", str(out)]
 
     def start(self, words: Sequence[str]) -> None:
         """Start ``python -m learners.finetune WORDS``, of which the last is the run folder.

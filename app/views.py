@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from app.boxes import are_boxes, names
 from datasets.core.cells import csv_bytes
 from datasets.core.errors import counted
 from datasets.items.labels import parse_names
@@ -92,12 +93,15 @@ def event_words(events: Sequence[Prediction]) -> str:
     return f"{counted(len(events), 'event')}: {', '.join(f'{name} {n}' for name, n in classes)}"
 
 
-def answer_html(answer: Prediction, rule: PageRule, temperature: Temperature) -> Markup:
+def answer_html(
+    answer: Prediction, rule: PageRule, temperature: Temperature, whole: str = ""
+) -> Markup:
     """The events of a recording; the label, or unknown with its reason; the best classes with their probabilities.
 
     Parameters
     ----------
     temperature : the model's, which tells whether the probabilities are calibrated.
+    whole : what to say of a whole photo that a model of boxes has judged.
     """
     events = events_in(answer, rule)
     label = event_words(events) if events else headline(answer)
@@ -105,14 +109,16 @@ def answer_html(answer: Prediction, rule: PageRule, temperature: Temperature) ->
     state = "sh-unknown" if answer.label == UNKNOWN and not events else "sh-known"
     return render(
         "app", "answer.html", state=state, label=label, words=sentence, top=answer.top, events=events,
-        thresholds=rule.thresholds or {}, temperature=temperature,
+        thresholds=rule.thresholds or {}, temperature=temperature, whole=whole,
     )  # fmt: skip
 
 
 def no_answer_html(message: str, label: str = "no answer") -> Markup:
     """A message in the place of a prediction; ``label`` is "" before there is a file."""
     state = "sh-unknown" if label else ""
-    return render("app", "answer.html", state=state, label=label, words=message, top=(), events=())
+    return render(
+        "app", "answer.html", state=state, label=label, words=message, top=(), events=(), whole="",
+    )  # fmt: skip
 
 
 def note_html(note: str, *, status: bool = False, turn: int | None = None) -> Markup:
@@ -140,15 +146,18 @@ def table_html(
         "table.html",
         answers=[
             (
-                Path(a.path).name,
+                name,
                 event_words(found) if found else headline(a),
                 a,
                 explanation(a, rule),
                 corrected.get(number),
             )
-            for number, (a, found) in enumerate(zip(answers, events, strict=True))
+            for number, (a, found, name) in enumerate(
+                zip(answers, events, names(answers), strict=True)
+            )
         ],
         events=sum(map(len, events)),
+        boxes=are_boxes(answers),
         answered=sum(a.label != UNKNOWN for a in answers),
         bad=sum(a.reason.failed for a in answers),
         words=rule_words(rule),
@@ -163,7 +172,7 @@ def answers_csv(
 
     ``corrected`` labels replace the predicted ones, so ``learners.finetune --data`` can read the table.
     """
-    hidden = {"known", "box", "detection"}
+    hidden = {"known", "detection"} | (set() if are_boxes(answers) else {"box"})
     hidden |= set() if any(a.branch for a in answers) else {"branch"}
     hidden |= {"offset"} if all(a.offset != a.offset for a in answers) else set()
     rows = [
@@ -191,7 +200,9 @@ def under_rule(answer: Prediction, rule: PageRule, top: int) -> dict[str, Any]:
 def as_json(answer: Prediction) -> dict[str, Any]:
     """A prediction for the API: null for NaN, and the file's name without its folder."""
     values = answer.record()
-    del values["known"], values["box"], values["detection"]
+    del values["known"], values["detection"]
+    if not are_boxes([answer]):
+        del values["box"]
     # Gradio's client takes whatever has a "path" for a file to download.
     values = {"file": Path(values.pop("path")).name, **values}
     for key in ("top", "branch"):

@@ -238,9 +238,12 @@ def _refit(settings: AuditSettings, out: Path, labels: AuditLabels) -> int:
     detailed = list(predictor.predict_detailed(parts))
     predictor.close()
     usable = [n for n, item in enumerate(detailed) if item.logits is not None]
+    not_found = {item.path: item.reason for item in labels.table.not_found}
     for n, item in enumerate(detailed):
         if item.logits is None:
-            print(Rejected(parts[n].path, str(item.prediction.reason)), file=sys.stderr)
+            path = labels.table.rows[n]["path"]
+            why = not_found.get(path, str(item.prediction.reason))
+            print(Rejected(path if path in not_found else parts[n].path, why), file=sys.stderr)
     if not usable:
         raise SecondhandError(f"--labels {settings.labels}: none of the labelled files can be read")
     logits, features = stack_outputs([detailed[n] for n in usable])

@@ -46,11 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
     settings = read_call(SuggestSettings, argv, __doc__)
     console.start(settings)
-    from learners.active.listing import as_text, write_list
+    from learners.active.listing import as_text, train_again, write_list
     from learners.active.sheets import Shot
     from learners.active.teaching import Pool, suggest
+    from learners.cameras.boxes import check_labels_train
 
     pool = Pool.open(settings, settings.paths, settings.out)
+    if not settings.mine:
+        check_labels_train(pool.predictor.bundle, settings.model)
     suggestions = suggest(pool, n=settings.n, mine=settings.mine)
     status = console.tell_pool(pool, settings.paths)
     if not suggestions:
@@ -66,6 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         | {"start": s.start, "end": s.end, "gps": s.at}
         for s, score, why, guess in suggestions
     ]
+    rule = pool.predictor.rule
+    said = "A label may also be a new class, or unknown"
+    if not rule.exclusive:
+        said += ", or none where there is nothing; several labels are written as a; b"
+    elif rule.calibrator.background:
+        said += ", or none where there is nothing (the background)"
     shots = [Shot(row.part, str(n), row.why) for n, row in enumerate(suggestions, start=1)]
     title = "Likely false alarms" if settings.mine else "What to label next"
     lead = (
@@ -73,14 +82,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{settings.out.name}, which has the same order, and give it to finetune --background."
         if settings.mine
         else f"{len(shots)} of {pool.judged} candidates, the most useful first. Fill in the column label of "
-        f"{settings.out.name}, which has the same order. A label may also be a new class, or unknown."
+        f"{settings.out.name}, which has the same order. {said}. Empty cells are not labelled yet."
     )
     text = as_text(columns, rows)
     written = write_list(settings.out, text, pool.predictor, shots, title=title, lead=lead)
     what = "Likely false alarms" if settings.mine else "To label"
     print(f"{what}: {len(rows)} of {pool.judged}\n{written}")
     if not settings.mine:
-        training = ("--from", settings.model, "--data", settings.out)
+        training = train_again(Path(settings.model), [settings.out], several=not rule.exclusive)
         print("Label:  fill in the column label")
         print(f"Then:   {console.as_typed('learners.finetune', training)}")
     return status

@@ -44,6 +44,11 @@ CLUSTER_COLUMNS = ("cluster", "p_value")
 #: Columns of a table of labels that people gave on a page, and the name that its ``time`` gets: when the label was
 #: given, not when the file was recorded.
 PAGE_COLUMNS, LABELLED = ("predicted", "model", "time"), "labelled"
+#: Columns of the tables that are written for people to fill in: labels of a page, files to label next, clusters, and the
+#: files of an audit. A row without a label there is not labelled yet.
+SHEETS = (PAGE_COLUMNS, ("score", "why", "guess"), CLUSTER_COLUMNS, ("guess", "stratum", "drawn"))
+#: Their columns of what the model answered.
+GUESSES = ("guess", "predicted", "best", "answer")
 _SHOWN = 5
 
 
@@ -240,6 +245,12 @@ def corrected_by_hand(frame: pd.DataFrame, source: str) -> tuple[pd.DataFrame, l
     if "at" in frame and "gps" not in frame:
         frame = frame.assign(gps=frame["at"])
     return frame, rejected
+
+
+def is_sheet(frame: pd.DataFrame) -> bool:
+    """Whether a table is one of `SHEETS`."""
+    columns = {str(name).strip().lower() for name in frame}
+    return any({*names} <= columns for names in SHEETS)
 
 
 def name_clusters(frame: pd.DataFrame, source: str) -> pd.DataFrame:

@@ -2,12 +2,14 @@
 
 The item table stores several labels as one text, ``Bird|Rain``: sorted names with ``|`` between them. A
 name after ``?`` is unknown for this item (it may be there or not). An empty text means that no label
-applies.
+applies. People write `NOTHING` for an item that shows none of the classes, because an empty cell of a table that is
+filled in is not labelled yet.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +32,11 @@ MULTI = "multi"
 #: Separator of several labels; prefix of a label that is unknown for an item.
 JOIN, NOT_KNOWN = "|", "?"
 UNKNOWN = "unknown"  # reserved in any case for unknown classes
+#: Label of an item that shows none of the classes, in any case of its letters. It has this meaning where items may have
+#: several labels, or where there is a background class; elsewhere it is a class like any other.
+NOTHING = "none"
+#: What separates several labels in a table that people fill in.
+WRITTEN_JOINS = re.compile(r"[;|]")
 
 
 def clean_label(label: str) -> str:
@@ -119,16 +126,53 @@ def joined_by(labels: Iterable[str], *, several: bool = False) -> tuple[str, str
     return "", ""
 
 
-def canonical_label(label: str) -> str:
-    """Bring a label as a person wrote it into the form of the item table."""
+def is_nothing(label: str) -> bool:
+    """Whether a label is `NOTHING`.
+
+    Examples
+    --------
+    >>> is_nothing(" None "), is_nothing("none of these")
+    (True, False)
+    """
+    return label.strip().casefold() == NOTHING
+
+
+def written_names(label: str) -> list[str]:
+    """The cleaned names in a cell that a person filled in, each once, in their order.
+
+    Examples
+    --------
+    >>> written_names(" fox; red deer;fox ")
+    ['fox', 'red deer']
+    """
+    names = map(clean_label, WRITTEN_JOINS.split(label))
+    return [*dict.fromkeys(name for name in names if name)]
+
+
+def canonical_label(label: str, *, nothing: bool = True) -> str:
+    """Bring a label as a person wrote it into the form of the item table, where several may be joined.
+
+    ``nothing`` : `NOTHING` is no class, but an item without a label.
+
+    Raises
+    ------
+    SecondhandError : `UNKNOWN` or `NOTHING` is combined with another label.
+    """
     texts = [text.strip() for text in label.split(JOIN)]
     present = {clean_label(text) for text in texts if text and not text.startswith(NOT_KNOWN)}
-    if UNKNOWN in present and len(present) > 1:
+    alone = {name for name in present if name == UNKNOWN or (nothing and is_nothing(name))}
+    if alone and len(present) > 1:
+        name = min(alone)
+        meaning = "nothing of the classes is there" if is_nothing(name) else "none of the classes"
         raise SecondhandError(
-            f"label {quoted(label)}: {UNKNOWN} means none of the classes, so it cannot be combined with "
-            "other labels: remove it or the others"
+            f"label {quoted(label)}: {name} means {meaning}, so it cannot be combined with other labels: remove it or "
+            "the others"
         )
     open_ = {clean_label(text[1:]) for text in texts if text.startswith(NOT_KNOWN)}
+    if nothing:
+        present, open_ = (
+            {name for name in names if not is_nothing(name)} for names in (present, open_)
+        )
     return join_labels(present, open_ - present - {""})
 
 

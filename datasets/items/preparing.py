@@ -92,7 +92,7 @@ def read_items(data: DataSettings, signal: SignalSettings, seed: int) -> Items:
             "validation and calibration share the group %s, so the figures may be too good. Add files of more groups",
             shared,
         )
-    if data.background:
+    if data.background or len(table.background):
         load_background(table, data, signal, seed)
     if data.unknown:
         ood, bad = items_of_no_class(data.unknown, table, data, "--unknown")

@@ -106,7 +106,7 @@ def mark_rehearsed(table: Items, file: Path, data: DataSettings, seed: int) -> N
         frame = frame.assign(split=frame["split"].mask(taught, "train"))
     corrected = frame["path"].isin(table.corrections["path"])
     learnt = frame.loc[old & frame["split"].eq("train") & ~corrected]
-    missing = before - {*frame["path"], *table.unknown_items["path"]}
+    missing = before - {*frame["path"], *table.unknown_items["path"], *table.background["path"]}
     if data.rehearsal < 1:
         shares = (learnt["label"].value_counts() * data.rehearsal).map(math.ceil)
         rng = np.random.default_rng(seed)

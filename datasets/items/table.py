@@ -32,14 +32,17 @@ from datasets.items.columns import with_columns, with_parts
 from datasets.items.items import Items
 from datasets.items.labels import (
     JOIN,
+    NOTHING,
     UNKNOWN,
     canonical_label,
     check_classes,
     clean_label,
     drop_small_classes,
+    is_nothing,
     parse_names,
     without_nocall,
 )
+from datasets.items.splits import SPLITS
 from datasets.kinds.base import KINDS, PictureInfo, empty_lookup, kind_of, unopened_kind
 from datasets.sources.base import ROW, SOURCES, TABLE, ReadOptions, Rows, read_source
 from datasets.sources.embeddings import NEEDED
@@ -50,6 +53,11 @@ log = logging.getLogger(__name__)
 
 #: Largest number of files of one kind beside another that a message names.
 NAMED = 3
+#: Why a photo is not trained on in a warm start from a model of boxes.
+WHOLE_PHOTO = (
+    "a whole photo, but the model was trained on boxes of a detector: give the detector's JSON with the label as class "
+    "folder, or a table with x,y,width,height"
+)
 #: Largest share of .txt files, which could be strain, that are notes beside the data.
 MOST_NOTES = 0.05
 
@@ -105,6 +113,8 @@ def load_table(
     frame, cut = _joined(rows, kind, options)
     picture_info: dict[str, PictureInfo] = {}
     frame, bad = usable_rows(frame, kind, picture_info, check=check, lookup=lookup)
+    frame, whole = _without_whole_photos(frame, before)
+    bad += whole
     rejected = [*(one for some in read for one in some.rejected), *cut, *bad]
     filled = {rows[number][0] for number in frame["source"].unique()}
     empty = [name for name in sources if name not in filled]
@@ -116,10 +126,20 @@ def load_table(
     if learned:
         frame, corrections, copies = apply_corrections(frame, lookup)
         rejected += copies
-    spans = frame[["path", "label", "start", "end"]]
+    has_background = _has_background(options, before)
+    nothing = _are_empty(frame, has_background)
+    spans = frame.loc[~nothing, ["path", "label", "start", "end"]]
     frame, copies = drop_copies(frame, lookup=lookup, several_labels=not learned)
     rejected += copies
     frame = frame.drop(columns=["source", LABELLED], errors="ignore")
+    nothing = _are_empty(frame, has_background)
+    empty_items, frame = frame.loc[nothing], frame.loc[~nothing]
+    if len(empty_items):
+        log.info(
+            "%s with the label %s: they are of the background",
+            counted(len(empty_items), "item"),
+            NOTHING,
+        )
     ood = frame["label"].eq(UNKNOWN)
     known_items = frame.loc[~ood]
     stated = _stated(rows, multi_label=options.multi_label)
@@ -139,7 +159,7 @@ def load_table(
         rejected=rejected,
         note="; ".join(one.note for one in read if one.note),
         corrections=corrections,
-        background=frame.iloc[:0],
+        background=empty_items.assign(label=UNKNOWN).reset_index(drop=True),
         picture_info=picture_info,
         lookup=lookup,
         spans=spans,
@@ -220,11 +240,64 @@ def _read_labelled(name: str, options: ReadOptions) -> Rows:
     rows = read_source(name, options)
     frame, learned, multi_label = rows.frame, options.learned, options.multi_label
     if multi_label:
-        frame = frame.assign(label=frame["label"].map(canonical_label))
+        frame = frame.assign(label=_canonical(frame, name, options))
         _check_not_predicted(frame, name, learned=learned)
     frame, nothing = without_nocall(frame, learned=learned, multi_label=multi_label)
     frame, predicted = corrected_by_hand(frame, name) if learned else (frame, [])
     return rows._replace(frame=frame, rejected=[*rows.rejected, *nothing, *predicted])
+
+
+def _canonical(frame: pd.DataFrame, source: str, options: ReadOptions) -> pd.Series:
+    """The labels of items that may have several, in the form of the item table.
+
+    Raises
+    ------
+    SecondhandError : a label contradicts itself; names its file.
+    """
+    # A column of this name is a class.
+    nothing, canonical = not any(map(is_nothing, options.class_columns)), dict[str, str]()
+    for path, label in frame[["path", "label"]].drop_duplicates("label").itertuples(index=False):
+        try:
+            canonical[label] = canonical_label(label, nothing=nothing)
+        except SecondhandError as error:
+            raise SecondhandError(f"{source}: {path}: {error}") from None
+    if empty := sum(nothing and is_nothing(label) for label in frame["label"]):
+        log.info(
+            "%s: %s with the label %s: they have no label", source, counted(empty, "item"), NOTHING
+        )
+    return frame["label"].map(canonical)
+
+
+def _has_background(options: ReadOptions, before: pd.DataFrame | None) -> bool:
+    """Whether items with the label `NOTHING` are of the background class; it may be a class of the earlier run."""
+    if options.multi_label or not options.learned:
+        return False
+    if before is not None and before["label"].map(is_nothing).any():
+        return False
+    return any(options.settings.get(name) for name in ("background", "labelled_completely"))
+
+
+def _without_whole_photos(
+    frame: pd.DataFrame, before: pd.DataFrame | None
+) -> tuple[pd.DataFrame, list[Rejected]]:
+    """Without new items that are whole photos, if those of the earlier run are all boxes of photos.
+
+    A label of a photo says not which box it is about, and a network of crops does not learn from what surrounds them.
+    """
+    learnt = None if before is None else before.loc[before["split"].isin(SPLITS)]
+    if learnt is None or learnt.empty or learnt["x"].isna().any():
+        return frame, []
+    whole = frame["source"].gt(0) & frame["x"].isna()
+    return frame.loc[~whole].reset_index(drop=True), [
+        Rejected(path, WHOLE_PHOTO) for path in frame["path"][whole]
+    ]
+
+
+def _are_empty(frame: pd.DataFrame, has_background: bool) -> pd.Series:
+    """Whether each item is of the background by its label."""
+    return pd.Series(
+        [has_background and is_nothing(n) for n in frame["label"]], frame.index, dtype=bool
+    )
 
 
 def _joined(

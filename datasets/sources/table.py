@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,13 +31,22 @@ from datasets.core.part import PART_COLUMNS
 from datasets.core.recorded import SEQUENCES
 from datasets.items.checks import (
     CLUSTER_COLUMNS,
+    GUESSES,
     LABELLED,
     PAGE_COLUMNS,
     PREDICTION_COLUMNS,
+    is_sheet,
     name_clusters,
 )
 from datasets.items.columns import CONFIDENCE, TEXT_COLUMNS, normalise_splits
-from datasets.items.labels import JOIN, NOT_KNOWN, join_labels, joined_by
+from datasets.items.labels import (
+    JOIN,
+    MULTI,
+    NOT_KNOWN,
+    join_labels,
+    joined_by,
+    written_names,
+)
 from datasets.kinds.base import find_kind
 from datasets.sources.base import ROW, SOURCES, ReadOptions, Rows, Source
 from datasets.sources.beside import Below
@@ -81,6 +90,9 @@ def read_rows(
     ``are_files`` : the items are files, and not only called after some.
     """
     cells = _cells(path) if cells is None else cells
+    sheet = is_sheet(cells)
+    if sheet and options.class_columns and not {*options.class_columns} & {*cells}:
+        options = replace(options, labels=MULTI)
     if options.class_columns:
         cells = _from_columns(path, cells, options.class_columns)
         options = replace(options, label_column=None)
@@ -99,10 +111,14 @@ def read_rows(
         frame[name] = frame[name].str.normalize("NFC").str.strip()
     frame["label"] = _of_lists(frame["label"])
     frame = name_clusters(frame, path.name)
+    if sheet:
+        guesses = {guess for name in GUESSES if name in cells for guess in cells[name]}
+        frame["label"] = _filled_in(path, frame["label"], options, guesses)
     no_path = frame["path"].str.strip().eq("")
     rejected = [Rejected(f"{path}, row {row + 2}", "no path") for row in frame.index[no_path]]
-    no_label = ~no_path & frame["label"].eq(NOT_KNOWN if options.multi_label else "")
-    reason = "all labels are empty" if options.multi_label else "no label"
+    joined = options.multi_label and not sheet
+    no_label = ~no_path & frame["label"].eq(NOT_KNOWN if joined else "")
+    reason = "not labelled yet" if sheet else "all labels are empty" if joined else "no label"
     rejected += [
         Rejected(str(frame.at[row, "path"]), f"{reason} (row {row + 2} of {path.name})")
         for row in frame.index[no_label]
@@ -138,6 +154,29 @@ def _of_lists(labels: pd.Series) -> pd.Series:
         with suppress(ValueError):
             words[text] = [*map(str, json.loads(text))]
     return labels.replace(to_replace={text: JOIN.join(names) for text, names in words.items()})
+
+
+def _filled_in(
+    path: Path, labels: pd.Series, options: ReadOptions, guesses: Collection[str]
+) -> pd.Series:
+    """Labels of a table that people fill in, with `JOIN` between several names.
+
+    ``guesses`` : of the model, which are one name each where an item has one.
+
+    Raises
+    ------
+    SecondhandError : a cell has several names, but an item is to have one; names the row.
+    """
+    names = {label: written_names(label) for label in labels.unique()}
+    if options.multi_label:
+        return labels.map({label: JOIN.join(each) for label, each in names.items()})
+    several = [name for name in names if len(names[name]) > 1 and name not in guesses]
+    for row in labels.index[labels.isin(several)][:1] if options.learned else ():
+        raise SecondhandError(
+            f"{path}, row {row + 2}: {quoted(labels[row])} are several labels, but an item has one here. Write the one that "
+            "counts most, or leave the cell empty; for several, train with --labels multi"
+        )
+    return labels
 
 
 def _with_files(

@@ -20,17 +20,19 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from datasets.core.address import split
-from datasets.core.cells import file_named, read_cells, with_points
+from datasets.core.cells import read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN, clean_label, spelling_key
 from datasets.kinds.base import KINDS
+from datasets.sources.beside import Below, Found
 from learners.active.teaching import Pool
 from learners.evaluation.stratified import Stratum, draw
 from learners.model.bundle import model_digest
@@ -107,19 +109,30 @@ class AuditTable:
     ----------
     rows : the drawn rows, all cells as text; ``path`` is as written.
     rejected : rows that were not drawn, and repeated ones.
+    names : ``path`` of all drawn rows, also of those that ``rows`` lack.
     """
 
     file: Path
     rows: list[dict[str, str]]
     rejected: list[Rejected]
+    names: Sequence[str]
+
+    @cached_property
+    def _found(self) -> dict[str, Found]:
+        return Below(self.file.absolute().parent).locate(self.names)
 
     @property
     def parts(self) -> list[Part]:
-        """The files, or parts of them, to open."""
-        folder = self.file.absolute().parent
+        """The files, or parts of them, to open; of one that is not found where it would be."""
         return [
-            Part.from_row(row)._replace(path=file_named(folder, row["path"])) for row in self.rows
+            Part.from_row(row)._replace(path=self._found[row["path"]].path) for row in self.rows
         ]
+
+    @property
+    def not_found(self) -> list[Rejected]:
+        """The rows whose files are not there, or may be one of several."""
+        found = ((row["path"], self._found[row["path"]].reason) for row in self.rows)
+        return [Rejected(path, reason) for path, reason in found if reason]
 
 
 def read_audit(file: Path, model: str | os.PathLike[str]) -> AuditTable:
@@ -157,7 +170,8 @@ def read_audit(file: Path, model: str | os.PathLike[str]) -> AuditTable:
             f"{file}: all rows of stratum {gone[0]} are missing, so some files of the site are not represented. Restore "
             "them (without a label if you have none), or draw anew"
         )
-    return AuditTable(file, [*rows.values()], rejected)
+    drawn_rows = [*rows.values()]
+    return AuditTable(file, drawn_rows, rejected, [row["path"] for row in drawn_rows])
 
 
 def _stratum(row: Mapping[str, str]) -> int:
@@ -235,8 +249,8 @@ def labels_of(
         strata.append(Stratum(row["answer"] != UNKNOWN, files, expected, right[number == k]))
     labels = np.bincount(number, minlength=max(by_stratum) + 1)
     weights = np.array([int(float(row["files"])) for row in labelled]) / labels[number]
-    table, known = AuditTable(audit.file, labelled, audit.rejected), np.isin(truths, classes)
-    return AuditLabels(table, known, right, answered, weights, strata)
+    known = np.isin(truths, classes)
+    return AuditLabels(replace(audit, rows=labelled), known, right, answered, weights, strata)
 
 
 def _digest(model: str, row: Mapping[str, object]) -> str:

@@ -9,13 +9,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from datasets.core.address import as_path, is_address, is_folder
-from datasets.core.errors import BadFile
+from datasets.core.errors import BadFile, SecondhandError, counted
 from datasets.core.part import Part
 from learners.inference.decoding import Pieces
 from learners.inference.predictions import DetailedPrediction, Floats, stack_outputs
 from learners.rule.reasons import Reason, Why
 
 if TYPE_CHECKING:
+    from datasets.items.items import Items
     from datasets.sources.megadetector import Detections
     from learners.model.bundle import Bundle
 
@@ -78,6 +79,36 @@ class WholePhotos(Pieces):
 def trained_on_boxes(bundle: Bundle) -> bool:
     """Whether a model was trained on boxes of pictures, as a detector finds them, and not on whole pictures."""
     return bool(bundle.provenance.get("boxes"))
+
+
+def boxes_alone(bundle: Bundle) -> bool:
+    """Whether a model was trained on boxes of pictures and on no whole picture."""
+    boxes = bundle.provenance.get("boxes")
+    return bool(boxes) and bundle.provenance.get("items", boxes) == boxes
+
+
+def check_labels_train(bundle: Bundle, model: str) -> None:
+    """Raise SecondhandError if labels of whole files cannot train a model, because it learns from boxes."""
+    if boxes_alone(bundle):
+        raise SecondhandError(
+            f"{model} was trained on boxes of photos, so labels of whole photos cannot train it. Run MegaDetector on them, then "
+            f"predict its JSON with --windows --out boxes.csv, correct the labels there, and train --from {model} --data boxes.csv"
+        )
+
+
+def check_whole_photos(origin: Bundle | None, table: Items) -> None:
+    """Raise SecondhandError if new items are whole photos, but ``origin`` was trained on boxes alone; with the items of its
+    run they are left out already (`datasets.items.table.load_table`)."""
+    if origin is None or not boxes_alone(origin):
+        return
+    from datasets.items.rehearsal import is_rehearsed
+
+    new = table.frame.loc[~is_rehearsed(table.frame) & table.frame["x"].isna(), "path"]
+    for path in new[:1]:
+        raise SecondhandError(
+            f"{table.source}: {counted(len(new), 'item')} of whole photos, such as {path}, but the model of --from was trained on "
+            "boxes. Leave them out, and name MegaDetector's JSON of the photos instead"
+        )
 
 
 def pieces_for(bundle: Bundle) -> Pieces:

@@ -27,6 +27,7 @@ from datasets.kinds.base import KINDS, spectrogram_from_dict
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners import distributed
 from learners.backbones.hub import read_mel
+from learners.cameras.boxes import check_whole_photos
 from learners.cli.settings import Settings
 from learners.inference.engine import pick_device
 from learners.machine import check_precision, keep_thread_count
@@ -35,7 +36,7 @@ from learners.model.tta import TTAView, tta_views_for
 from learners.runs.folder import BACKBONES, read_command, record_inputs, write_config, write_csv
 from learners.runs.resize import LOST, lost_by_crop
 from learners.runs.resolve import Machine, resolve
-from learners.runs.warm_start import inherited, start_from
+from learners.runs.warm_start import check_empties, inherited, start_from
 from learners.tasks.base import Task
 from learners.tasks.choose import check_task, choose_task
 
@@ -195,6 +196,8 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     data, signal, seed = first.data, first.signal, first.train.seed
     with keep_thread_count(first.speed.threads), progress.step("Reading the files"):
         table = distributed.first_process_value(lambda: read_items(data, signal, seed))
+    check_empties(origin, data, table.classes)
+    check_whole_photos(origin, table)
     if origin is None and asked.network.resize is None and (lost := lost_by_crop(table)) >= LOST:
         log.info(
             "The network sees the centre square of each photo; %.0f %% of the typical photo lies outside. If subjects "

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag, read_settings
+from datasets.items.labels import is_nothing
 from datasets.items.rehearsal import background_file, earlier_items
 from datasets.items.settings import SPECTROGRAM_OPTIONS, DataSettings, read_spectrogram
 from datasets.kinds.base import KINDS
@@ -89,6 +91,17 @@ def inherited(asked: Settings, origin: Bundle | None) -> dict[str, Any]:
                 "lose this class. Give the files as --background", folder, file.name,
             )  # fmt: skip
     return settings
+
+
+def check_empties(origin: Bundle | None, data: DataSettings, classes: Sequence[str]) -> None:
+    """Raise SecondhandError if items labelled `NOTHING` would become a class, because the background of ``origin`` is lost."""
+    if origin is None or not origin.rule.calibrator.background or data.background:
+        return
+    if (name := next(filter(is_nothing, classes), "")) and name not in origin.classes:
+        raise SecondhandError(
+            f"--from {data.from_}: files of --data are labelled {name}, which is the background of this model. Its other "
+            "background files are not known any more: give them as --background"
+        )
 
 
 def _read_split_settings(model: Path) -> dict[str, Any]:

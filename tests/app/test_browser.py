@@ -16,6 +16,7 @@ from app.training import Training, shown_command
 from learners.inference.predictor import Predictor
 from learners.rule.operating_points import OperatingPoints
 from tests.app.sites import MOMENT, strain, tone, with_points
+from tests.app.test_labels import of_several, run_of
 from tests.chromium import chromium
 from tests.pictures import write_pictures
 
@@ -179,6 +180,48 @@ def test_a_pool_is_searched_and_labelled_by_keys(open_pages, pictures, up):
     page.reload()
     page.get_by_role("tab", name="Label").click()
     turn.get_by_text("2 of 7").wait_for()
+
+
+def test_several_labels_or_none_are_given_by_keys_and_as_a_correction(browser, tmp_path):
+    """Keys choose labels and take them back, and one saves them; nothing is saved that contradicts itself."""
+    from app.server import serve
+
+    model = run_of(tmp_path / "run", of_several(), ["blue"] * 8 + ["green"] * 8 + ["red"] * 8)
+    pool = write_pictures(tmp_path / "new", per_class=1, size=44)
+    settings = PageSettings(port=0, feedback=tmp_path / "kept", label=pool)
+    models = {"run": Served("run", Predictor(model), model, settings)}
+
+    def kept(name: str) -> list[str]:
+        return pd.read_csv(tmp_path / "kept" / name)["label"].tolist()
+
+    with serve(models, settings) as url:
+        page = browser.new_page()
+        page.goto(url)
+        choose(page, sorted(pool.glob("red/*"))[0])
+        shows(page, "red")
+        page.get_by_role("button", name="This is wrong").click()
+        field = page.get_by_label("It is").first
+        for name in ("red", "blue"):
+            field.fill(name)
+            field.press("Enter")
+        page.get_by_role("button", name="Save the correction").click()
+        page.get_by_text("Saved. Thank you.").wait_for()
+        assert kept("feedback.csv") == ["blue|red"]
+        page.get_by_role("tab", name="Label").click()
+        turn = page.locator("#label-shown [data-turn]")
+        turn.get_by_text("0 of 3").wait_for()
+        for key in "1322":
+            page.keyboard.press(key)
+        page.locator("#label-other").get_by_text("red").wait_for()
+        page.keyboard.press("n")
+        page.get_by_text("It cannot be none and have another label").wait_for()
+        page.keyboard.press("Enter")
+        turn.get_by_text("1 of 3").wait_for()
+        page.keyboard.press("n")
+        turn.get_by_text("2 of 3").wait_for()
+        assert kept("new-labels.csv") == ["blue|red", "none"]
+        assert page.evaluate(CONTRAST) == []
+        page.close()
 
 
 def test_unknown_and_the_slider(open_pages, pictures):

@@ -14,6 +14,7 @@ import pytest
 import app.feedback
 from app.corrected import corrections_tab
 from app.feedback import Feedback
+from app.labels import Choices
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.items.splits import groups_from_names
@@ -161,10 +162,10 @@ def test_a_label_is_spelt_as_the_class_or_the_earlier_label(tmp_path, pictures, 
     """Training refuses a table with labels that differ in case or spaces only."""
     feedback = Feedback(tmp_path / "kept")
     for file, label in zip(pictures, ("kiwi", "Apple", "Apple", written), strict=False):
-        feedback.save(file, label, kind="picture", classes=["Apple", "pear"])
+        feedback.save(file, label, kind="picture", choices=Choices(["Apple", "pear"]))
     assert feedback.table.rows()[3]["label"] == saved
     key = feedback.table.item(feedback.table.rows()[1])
-    assert feedback.change(key, written, ["Apple", "pear"]) == saved
+    assert feedback.change(key, written, Choices(["Apple", "pear"])) == saved
     feedback.save(pictures[4], "kiwi", kind="picture")
     table = load_table(feedback.table.file, learned=False)
     assert {*table.classes} <= {"Apple", "pear", "kiwi"}
@@ -176,7 +177,7 @@ def test_corrections_are_listed_to_change_or_remove_one(tmp_path, pictures):
         feedback.save(file, f"l{i}", kind="picture")
     tab = gr.Blocks()
     with tab, gr.Tab("Corrections") as part:
-        corrections_tab(part, feedback, ["Apple"])
+        corrections_tab(part, feedback, Choices(["Apple"]))
     show, change, remove = [one.fn for one in tab.fns.values()]
     choices = show()[1].choices
     assert [text.partition(": ")[2][:2] for text, _ in choices] == ["l3", "l2", "l1", "l0"]
@@ -187,7 +188,7 @@ def test_corrections_are_listed_to_change_or_remove_one(tmp_path, pictures):
     remove(second, None)
     assert [row["label"] for row in feedback.table.rows()] == ["l0", "l3", "Apple"]
     assert not file.exists()
-    for late in (lambda: feedback.remove(second), lambda: feedback.change(second, "x", [])):
+    for late in (lambda: feedback.remove(second), lambda: feedback.change(second, "x", Choices())):
         with pytest.raises(SecondhandError, match="in the meantime"):
             late()
     assert "in the meantime" in str(remove(second, None)[0])

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from app.labels import Choices
 from app.pool import Alike, Labelling, Pool, assign_keys, open_labelling
 from app.serving import Served
 from app.views import name_here
@@ -268,16 +269,21 @@ def test_errors_of_a_pool_contain_no_folder(
 
 
 def test_a_key_labels_the_class_of_its_name() -> None:
-    assert assign_keys(["red", "blue"]) == {"1": "red", "2": "blue"}
-    assert assign_keys([*"0123456789"]) == {key: key for key in "0123456789"}
-    assert assign_keys(["7", "dog"]) == {"7": "7", "1": "dog"}
+    unknown = {"u": "unknown"}
+    assert assign_keys(Choices(["red", "blue"])) == {"1": "red", "2": "blue"} | unknown
+    assert assign_keys(Choices([*"0123456789"])) == {key: key for key in "0123456789"} | unknown
+    assert assign_keys(Choices(["7", "dog"])) == {"7": "7", "1": "dog"} | unknown
+    assert assign_keys(Choices(["7", "dog"], empties=True))["n"] == "none"
+    assert assign_keys(Choices(["n"], empties=True)) == {"n": "n"} | unknown
 
 
 def test_the_tenth_and_further_classes_have_keys() -> None:
     classes = [f"class {n}" for n in range(1, 41)]
-    keys = assign_keys(classes)
+    keys = assign_keys(Choices(classes))
     assert (keys["0"], keys["a"], keys["r"], keys["t"]) == tuple(
         f"class {n}" for n in (10, 11, 28, 29)
     )
-    assert len(keys) == 33
-    assert not {"s", "u", "z"} & set(keys), "skip, unknown and undo"
+    assert len(keys) == 34
+    assert keys["u"] == "unknown"
+    assert not {"s", "z"} & set(keys), "skip and undo"
+    assert len(assign_keys(Choices(classes, empties=True))) == 34

@@ -119,10 +119,11 @@ FEATURES = {
         },
     ),
     "boxes of a detector": Vocabulary(
-        r"\b([Dd]etections|Box|Boxes|WholePhotos|NOT_ANIMAL|trained_on_boxes|min_box_confidence)\b|\.box\b",
+        r"\b([Dd]etections|Box|Boxes|WholePhotos|NOT_ANIMAL|trained_on_boxes|boxes_alone|min_box_confidence)\b|\.box\b",
         {
             "learners/cameras/": "the feature: prediction of boxes",
-            "app/interface.py": "says that whole photos are not what the model was trained on",
+            "app/boxes.py": "the feature on the page",
+            "app/serving.py": "predicts a part of an upload",
             "learners/calls/megadetector.py": "the feature: a call with the JSON of a detector",
             "datasets/core/part.py": "a field of Part",
             "datasets/images/boxes.py": "opens the box of a picture",

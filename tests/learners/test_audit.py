@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.items.table import load_table
+from learners.active.auditing import read_audit
 from learners.audit import main
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle, save_bundle
@@ -206,3 +208,36 @@ def test_a_multi_label_model_is_refused(tmp_path, monkeypatch) -> None:
     write_pictures(tmp_path / "pool", per_class=1)
     with pytest.raises(SecondhandError, match="multi-label"):
         main([str(tmp_path / "model"), str(tmp_path / "pool"), "--out", str(tmp_path / "a.csv")])
+
+
+def test_files_of_an_audit_are_found_as_those_of_other_tables(
+    world: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    frame = fill(table)
+    site = shutil.copytree(world / "pool", tmp_path / "elsewhere" / "Pool 2")
+    monkeypatch.chdir(tmp_path)
+    gone, twice = frame["path"][0], frame["path"][1]
+    next(site.rglob(Path(gone).name)).unlink()
+    places = [site / Path(twice).parent.name / folder for folder in ("one", "other")]
+    for place in places:
+        place.mkdir()
+        shutil.copy(world / twice, place)
+    (places[0].parent / Path(twice).name).unlink()
+    written = "C:\\\\photos\\\\" + frame["path"].str.replace("/", "\\\\", regex=False)
+    moved = site.parent / "audit.csv"
+    frame.assign(path=written).to_csv(moved, index=False)
+    read_back = read_audit(moved, world / "run/model")
+    names = [Path(path).name for path in frame["path"][3:]]
+    assert [Path(part.path).name for part in read_back.parts][3:] == names
+    assert all(Path(part.path).is_file() for part in read_back.parts[3:])
+    reasons = {bad.path: bad.reason for bad in read_back.not_found}
+    assert [*reasons] == written[:2].tolist()
+    assert reasons[written[0]].startswith("no file of its own in ")
+    assert all(str(place) in reasons[written[1]] for place in places)
+    capsys.readouterr()
+    out = tmp_path / "site"
+    words = [str(world / "run/model"), "--labels", str(moved), "--out", str(out)]
+    assert main(words) == 3
+    errors = capsys.readouterr().err
+    assert all(f"{path}: {reason}" in errors for path, reason in reasons.items())
+    assert load_bundle(out).metrics["calibration_items"] == len(frame) - 2
