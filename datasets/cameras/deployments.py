@@ -178,7 +178,7 @@ def _deployment(values: dict[str, str], where: str) -> Deployment:
 
 def _offset(text: str, where: str) -> timedelta:
     """What is added to a clock: days, hours, minutes and seconds, forward without a sign."""
-    plain = text.replace("\N{MINUS SIGN}", "-").replace(",", ".") if text else "0"
+    plain = re.sub(r"(?<=\d),(?=\d)", ".", text.replace("\N{MINUS SIGN}", "-")) or "0"
     if found := _OFFSET.fullmatch(plain):
         sign, days, hours, minutes, seconds, number, unit = found.groups()
         parts = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
