@@ -243,10 +243,10 @@ def _read_each_labelled(
                 raise
             failed[name] = error
     unread = []
-    for name, error in failed.items():
+    for name, failure in failed.items():
         if not _is_one_of_several(name, [*read], options):
-            raise error
-        reason = error.reason if isinstance(error, BadFile) else str(error)
+            raise failure
+        reason = failure.reason if isinstance(failure, BadFile) else str(failure)
         log.warning("--data %s is left out: %s", name, reason)
         unread.append(Rejected(name, reason))
     return [*read], [*read.values()], unread
