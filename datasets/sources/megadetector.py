@@ -139,18 +139,18 @@ class Results:
         """The JSON that a picture is from."""
         return self._of[path]
 
+    def numbers(self, one: Detections) -> set[int]:
+        """Places in the list of a JSON's images of those that count."""
+        return {self.frames[path].number for path, of in self._of.items() if of is one}
+
     @property
     def sequences(self) -> dict[str, str]:
         """The event of each picture, "" where the JSON names none; those of two JSONs are different events."""
-        each = [
-            {
-                path: frame.sequence
-                for path, frame in one.frames.items()
-                if self._of.get(path) is one
-            }
-            for one in self.files
-        ]
-        return {path: name for names in distinct_sequences(each) for path, name in names.items()}
+        each: dict[int, dict[str, str]] = {id(one): {} for one in self.files}
+        for path, one in self._of.items():
+            each[id(one)][path] = self.frames[path].sequence
+        distinct = distinct_sequences([*each.values()])
+        return {path: name for names in distinct for path, name in names.items()}
 
 
 def read_results(files: Sequence[Path], min_confidence: float | None = None) -> Results:
@@ -198,10 +198,8 @@ def read_detections(file: Path, min_confidence: float | None = None) -> Detectio
     BadFile : it is not JSON, not MegaDetector's, or none of its pictures exists.
     """
     content = _content(file)
-    categories, classes = (
-        detector_categories(content),
-        content.get("classification_categories") or {},
-    )
+    categories = detector_categories(content)
+    classes = content.get("classification_categories") or {}
     frames: dict[str, Frame] = {}
     rejected: list[Rejected] = []
     found = Below(file.parent, "picture").locate(image["file"] for image in content["images"])

@@ -103,7 +103,7 @@ def _merged(results: Results, contents: Sequence[dict[str, Any]]) -> dict[str, A
             key: numbers.setdefault(name, str(len(numbers) + 1))
             for key, name in detector_categories(content).items()
         }
-        others = {frame.number for path, frame in one.frames.items() if results.of(path) is not one}
+        others = {frame.number for frame in one.frames.values()} - results.numbers(one)
         for number, image in enumerate(content["images"]):
             if number in others:
                 continue

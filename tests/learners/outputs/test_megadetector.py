@@ -218,11 +218,16 @@ def test_several_jsons_are_predicted_at_once_and_a_broken_one_is_listed(model, c
         assert f"{cards[-1]}: " in said.err
 
 
-def test_several_jsons_are_written_back_as_one(model, cards, tmp_path):
-    """Its paths are relative to the folder of all, and a category has one number."""
+def test_several_jsons_are_written_back_as_one(model, cards, tmp_path, monkeypatch, capsys):
+    """Its paths are relative to the folder of all, a category has one number, and a photo in two of them is there once."""
+    monkeypatch.chdir(tmp_path)
+    again = json.loads(cards[0].read_text())
+    again["images"][0] |= {"file": "north/IMG_1.jpg", "detections": []}
+    Path("cards/again.json").write_text(json.dumps(again))
     out = tmp_path / "cards" / "classified.json"
     flags = ["--threshold", "0", "--format", "megadetector", "--out", str(out)]
-    assert main([model, *map(str, cards), *flags]) == 3
+    assert main([model, *map(str, cards), "cards/again.json", *flags]) == 3
+    assert "north/IMG_1.jpg: in cards/again.json, but already in" in capsys.readouterr().err
     content = json.loads(out.read_text())
     assert [image["file"] for image in content["images"]] == [
         "north/IMG_1.jpg", "south/100RECNX/IMG_1.jpg",
