@@ -71,9 +71,9 @@ class TimeAndPlace(NamedTuple):
 class Clock:
     """Finds time and place of files, and counts what is missing or contradicts itself.
 
-    A time inside the file counts before one in its name, and one with a zone before one without. A time without a
-    zone gets that of its deployment, where `ClockChanges` settles what its clock did at a change. The place of a
-    deployment counts before one inside the file.
+    A time inside the file counts before one in its name, and one with a zone before one without. The table of deployments
+    corrects a clock that was wrong. A time without a zone gets that of its deployment, where `ClockChanges` settles what
+    its clock did at a change. The place of a deployment counts before one inside the file.
 
     Parameters
     ----------
@@ -198,8 +198,10 @@ class Clock:
         if not times:
             self._note("time", path)
             return None
-        best, time = next((pair for pair in times if is_zoned(pair[1])), times[0])
         zone = deployment.zone if deployment else None
+        if deployment and deployment.offset:
+            times = self._corrected(path, times, deployment)
+        best, time = next((pair for pair in times if is_zoned(pair[1])), times[0])
         if other := next((pair for pair in times if not _same(time, pair[1])), None):
             self._note("contradiction", f"{path}: {best} {iso(time)}, {other[0]} {iso(other[1])}")
         if not is_zoned(time) and deployment and zone:
@@ -215,6 +217,26 @@ class Clock:
             if not deployment.covers(settled):
                 self._note("period", f"{path}: {iso(settled)}")
         return time
+
+    def _corrected(
+        self, path: str, times: list[tuple[str, datetime]], deployment: Deployment
+    ) -> list[tuple[str, datetime]]:
+        """The times by a clock that was wrong, corrected. One that another is once it is corrected was right: of a file
+        that has been named anew, it alone stays."""
+
+        def moment(time: datetime) -> datetime:
+            return time if is_zoned(time) else time.replace(tzinfo=deployment.zone or UTC)
+
+        corrected = [(source, deployment.corrected(time)) for source, time in times]
+        right = [
+            (source, time) for source, time in times
+            if any(abs(moment(time) - moment(other)) <= SAME_CLOCK for _, other in corrected)
+        ]  # fmt: skip
+        if abs(deployment.offset) <= SAME_CLOCK or not right:
+            shown, taken = (iso(found[0][1].replace(tzinfo=None)) for found in (times, corrected))
+            self._note("corrected", f"{path}: {shown}, taken as {taken}")
+            return corrected
+        return right
 
     def _see_change(self, name: str, deployment: Deployment, time: datetime) -> None:
         if change := self._changes.see(name, deployment, time):
@@ -247,6 +269,7 @@ class Clock:
 
 #: By what is missing or contradictory: a text, and what to do.
 _REMARKS = {
+    "corrected": ("Times that the column clock_offset of --deployments corrects", ""),
     "time": ("Files without a time, inside or in the name", ""),
     "no zone": (
         "Times without a zone",

@@ -1,4 +1,5 @@
-"""Reads a table of deployments: where each recorder or camera stood, when, and in which time zone its clock ran."""
+"""Reads a table of deployments: where each recorder or camera stood, when, in which time zone its clock ran, and by how
+much it was wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +27,18 @@ _COLUMNS = {
     "start": ("deploymentStart", "start"),
     "end": ("deploymentEnd", "end"),
     "zone": ("timezone",),
+    "offset": ("clockOffset", "clock_offset"),
 }
+#: What is added to a clock: 365 d 01:30:00, -01:30, 1.5 h or 90 min; a number alone counts hours.
+_OFFSET = re.compile(
+    r"""(?P<sign>[+-])?\ * (?=\d) (?:(?P<days>\d+(?:\.\d+)?)\ *(?:d|days?),?\ *)?
+    (?:(?P<hours>\d+):(?P<minutes>[0-5]?\d)(?::(?P<seconds>[0-5]?\d(?:\.\d+)?))?
+    | (?P<number>\d+(?:\.\d+)?)\ *(?P<unit>h|hours?|min|minutes?|s|seconds?)?)?""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_UNITS = {"h": "hours", "m": "minutes", "s": "seconds"}
+#: Clocks that have lost their time begin in 1970 or 2000.
+_LARGEST_OFFSET = timedelta(days=100 * 365.25)
 
 
 class Deployment(NamedTuple):
@@ -38,6 +50,7 @@ class Deployment(NamedTuple):
     place : latitude and longitude in degrees; None if the table has none.
     start, end : its period; with a zone if the table states one.
     zone : time zone of its clock; None if not stated.
+    offset : what is added to the times of its clock, which was wrong, to make them right.
     """
 
     name: str
@@ -45,6 +58,14 @@ class Deployment(NamedTuple):
     start: datetime | None = None
     end: datetime | None = None
     zone: tzinfo | None = None
+    offset: timedelta = timedelta()
+
+    def corrected(self, time: datetime) -> datetime:
+        """The time when its clock showed another."""
+        try:
+            return time + self.offset
+        except OverflowError:  # before the year 1, or after 9999
+            return time
 
     def covers(self, time: datetime) -> bool:
         """Whether a time lies in the period, as far as it and the period have zones; clocks differ by `SAME_CLOCK`."""
@@ -89,14 +110,14 @@ def _folders(folder: str) -> Iterator[str]:
 
 def read_deployments(file: Path) -> Deployments:
     """Read a table of deployments: Camtrap DP's ``deployments.csv``, or the columns deployment, latitude, longitude,
-    start, end and timezone, of which only the first is required. Empty cells are unknown.
+    start, end, timezone and clock_offset, of which only the first is required. Empty cells are unknown.
 
     Without ``timezone`` the clock runs in the zone that ``start`` states, such as ``2024-03-01T08:00:00+01:00``.
 
     Raises
     ------
-    SecondhandError : the table cannot be read, has no such column or names a deployment twice; or a place, time or
-        zone in it is invalid.
+    SecondhandError : the table cannot be read, has no such column or names a deployment twice; or a place, time, zone
+        or offset in it is invalid.
     """
     if not file.is_file():
         raise SecondhandError(f"--deployments {file}: there is no such file. Name a table (CSV)")
@@ -151,7 +172,26 @@ def _deployment(values: dict[str, str], where: str) -> Deployment:
         end += timedelta(days=1, seconds=-1)
     if start and end and (start.tzinfo is None) == (end.tzinfo is None) and start > end:
         raise SecondhandError(f"{where}: it ends ({end}) before it starts ({start}). Correct them")
-    return Deployment(values["name"], _place(values, where), start, end, zone)
+    offset = _offset(values["offset"], where)
+    return Deployment(values["name"], _place(values, where), start, end, zone, offset)
+
+
+def _offset(text: str, where: str) -> timedelta:
+    """What is added to a clock: days, hours, minutes and seconds, forward without a sign."""
+    plain = re.sub(r"(?<=\d),(?=\d)", ".", text.replace("\N{MINUS SIGN}", "-")) or "0"
+    if found := _OFFSET.fullmatch(plain):
+        sign, days, hours, minutes, seconds, number, unit = found.groups()
+        parts = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
+        if number is not None:
+            parts[_UNITS[(unit or "h")[0].lower()]] = number
+        with suppress(OverflowError):
+            offset = timedelta(**{name: float(value or 0) for name, value in parts.items()})
+            if offset <= _LARGEST_OFFSET:
+                return -offset if sign == "-" else offset
+    raise SecondhandError(
+        f"{where}: the clock_offset {quoted(text)} cannot be added to a clock. Write what to add, such as +01:00:00, "
+        "-1.5 (hours) or 365 d 02:30:00; 100 years at most"
+    )
 
 
 def _place(values: dict[str, str], where: str) -> tuple[float, float] | None:

@@ -188,6 +188,11 @@ def contents(path: str) -> str:
     return f"{scheme}://{_CHAIN}{absolute(path)}" if scheme and _CHAIN not in path else path
 
 
+def is_nameless(address: str) -> bool:
+    """Whether a folder of an address has no name, as a key of a bucket may have; a path leaves such folders out."""
+    return "//" in member(address).partition("://")[2]
+
+
 def absolute(path: AnyPath) -> str:
     """`os.path.abspath`, or the address as it is."""
     return str(path) if is_address(path) else os.path.abspath(path)
@@ -246,7 +251,10 @@ class Address(PosixPath):
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator[Address]:  # type: ignore[override]
+        """What the folder holds, but for keys that no path can have (`is_nameless`): those would be other files."""
         for entry in listing(str(self)):
+            if is_nameless(entry.address):
+                continue
             path = as_path(entry.address)
             path.is_folder = entry.state is None  # type: ignore[attr-defined]
             yield path  # type: ignore[misc]

@@ -108,7 +108,7 @@ class Buckets(AbstractFileSystem):
     def _pages(
         self, bucket: str, prefix: str, options: dict[str, Any]
     ) -> Iterator[list[dict[str, Any]]]:
-        path, nameless = f"{bucket}/{prefix}", list[str]()
+        path, nameless = f"{bucket}/{prefix}".rstrip("/"), list[str]()
         ask = self._client.get_paginator("list_objects_v2").paginate
         with _as_errors_of_a_disk(path):
             for page in ask(Bucket=bucket, Prefix=prefix, Delimiter="/", **self._payer, **options):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import count
 from typing import NamedTuple
 
 
@@ -36,6 +38,34 @@ SEQUENCES = (
     "burst_id",
     "burst",
 )
+
+
+def distinct_sequences(sources: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Names of events by path, as several sources have them: each counts its own from 1, so a name that an earlier source
+    has for other files gets a number.
+
+    Examples
+    --------
+    >>> distinct_sequences([{"north/a.jpg": "1"}, {"south/a.jpg": "1", "south/b.jpg": "2"}])
+    [{'north/a.jpg': '1'}, {'south/a.jpg': '1 (2)', 'south/b.jpg': '2'}]
+    """
+    files: dict[str, set[str]] = {}
+    distinct = []
+    for source in sources:
+        own: dict[str, set[str]] = {}
+        for path, name in source.items():
+            own.setdefault(name, set()).add(path)
+        taken = files.keys() | own.keys()
+        names = {
+            name: name
+            if not name or paths & files.get(name, paths)
+            else next(free for n in count(2) if (free := f"{name} ({n})") not in taken)
+            for name, paths in own.items()
+        }
+        for name, paths in own.items():
+            files.setdefault(names[name], set()).update(paths)
+        distinct.append({path: names[name] for path, name in source.items()})
+    return distinct
 
 
 def valid_place(latitude: float, longitude: float) -> tuple[float, float] | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from datasets.core.address import Entry, as_path, is_address, listing, member
+from datasets.core.address import Entry, as_path, is_address, is_nameless, listing
 from datasets.core.errors import BadFile, Rejected, SecondhandError, Unavailable, one_line
 from datasets.core.limits import MOST_DEPTH, MOST_FOLDERS
 
@@ -110,7 +110,7 @@ def _walk_address(root: str, left_out: list[Rejected]) -> Iterator[str]:
             for entry in entries:
                 address = entry.address
                 is_users = is_user_file(as_path(address))
-                if "//" in member(address).partition("://")[2]:
+                if is_nameless(address):
                     left_out.append(Rejected(address, NAMELESS))
                 elif entry.state is None and is_users:
                     folders.append(address)
@@ -132,6 +132,14 @@ def _walk_address(root: str, left_out: list[Rejected]) -> Iterator[str]:
                 yield from within(inside, above)
 
     yield from within(root, ())
+
+
+def nameless_in(folder: Path) -> list[Rejected]:
+    """What a folder that has an address holds and no path can name; nothing on a disk."""
+    if not is_address(folder):
+        return []
+    addresses = (entry.address for entry in listing(str(folder)))
+    return [Rejected(address, NAMELESS) for address in addresses if is_nameless(address)]
 
 
 def is_link_loop(folder: str | os.PathLike[str]) -> bool:

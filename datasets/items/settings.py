@@ -26,7 +26,7 @@ def _presets() -> list[str]:
 #: Help of ``--deployments``, which several commands have.
 DEPLOYMENTS = (
     "Table of deployments: Camtrap DP's deployments.csv, or a CSV file with the column deployment and any of latitude, "
-    "longitude, start, end and timezone. A file belongs to the deployment that names one of its folders or "
+    "longitude, start, end, timezone and clock_offset. A file belongs to the deployment that names one of its folders or "
     "begins its name (docs/formats.md)."
 )
 #: Help of the flags for the columns of a table, and for what has the labels in other formats.

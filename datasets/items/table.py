@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.core.address import as_path, exists, without_secrets
+from datasets.core.address import as_path, exists, is_address, without_secrets
 from datasets.core.cells import read_cells
-from datasets.core.errors import Rejected, SecondhandError, counted, first_left_out, quoted
+from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, first_left_out, quoted
 from datasets.core.part import PART_COLUMNS, part_text
+from datasets.core.recorded import distinct_sequences
 from datasets.items.checks import (
     LABELLED,
     NOT_CORRECTED,
@@ -44,6 +45,7 @@ from datasets.items.labels import (
 )
 from datasets.items.splits import SPLITS
 from datasets.kinds.base import KINDS, PictureInfo, empty_lookup, kind_of, unopened_kind
+from datasets.kinds.finding import named
 from datasets.sources.base import ROW, SOURCES, TABLE, ReadOptions, Rows, read_source
 from datasets.sources.embeddings import NEEDED
 from datasets.sources.naming import time_columns
@@ -99,25 +101,29 @@ def load_table(
     """
     options = replace(options, **more)
     sources = [str(data)] if isinstance(data, str | os.PathLike) else [*map(str, data)]
-    sources = [*map(without_secrets, sources)]
+    sources = [file for name in map(without_secrets, sources) for file in _matching(name)]
     source, learned = " + ".join(sources), options.learned
     lookup = empty_lookup() if options.lookup is None else options.lookup
     options = replace(options, alone=len(sources) == 1, lookup=lookup)
     for one in SOURCES.ours().values():
         one.check([*map(as_path, sources)], options)
-    read = [_read_labelled(name, options) for name in sources]
+    sources, read, unread = _read_each_labelled(sources, options)
     rows = [*zip(sources, (one.frame for one in read), strict=True)]
     if before is not None:
         rows.insert(0, ("the earlier run", before))
     kind = _resolve_kind([frame for _, frame in rows], options, source)
     frame, cut = _joined(rows, kind, options)
+    frame = _with_distinct_sequences(frame)
     picture_info: dict[str, PictureInfo] = {}
     frame, bad = usable_rows(frame, kind, picture_info, check=check, lookup=lookup)
     frame, whole = _without_whole_photos(frame, before)
     bad += whole
-    rejected = [*(one for some in read for one in some.rejected), *cut, *bad]
+    rejected = [*unread, *(one for some in read for one in some.rejected), *cut, *bad]
     filled = {rows[number][0] for number in frame["source"].unique()}
-    empty = [name for name in sources if name not in filled]
+    empty = [
+        name for name in sources
+        if name not in filled and not _is_one_of_several(name, sources, options)
+    ]  # fmt: skip
     if learned and len(rows) > 1 and empty and not lookup:
         raise SecondhandError(
             f"--data {empty[0]}: no usable {kind} file in it{first_left_out(bad)}"
@@ -233,6 +239,67 @@ def load_unlabelled(
     picture_info = {} if picture_info is None else picture_info
     frame, bad = usable_rows(frame, kind, picture_info, check=check, lookup=options.lookup)
     return frame, [*read.rejected, *short, *bad]
+
+
+def _matching(name: str) -> list[str]:
+    """What a name of ``--data`` stands for: the matches of a pattern, which an address is only with a ``*``."""
+    return [name] if is_address(name) and "*" not in name else named(name)
+
+
+def _read_each_labelled(
+    sources: Sequence[str], options: ReadOptions
+) -> tuple[list[str], list[Rows], list[Rejected]]:
+    """The sources that can be read with their rows; and those left out because they are of a format of which there are
+    others (`_is_one_of_several`).
+
+    Raises
+    ------
+    SecondhandError : a source cannot be read.
+    """
+    read, failed = dict[str, Rows](), dict[str, SecondhandError]()
+    endings = tuple(end for one in SOURCES.ours().values() if one.several for end in one.endings)
+    for name in sources:
+        try:
+            read[name] = _read_labelled(name, options)
+        except SecondhandError as error:
+            if not (name.lower().endswith(endings) and exists(name)):
+                raise
+            failed[name] = error
+    unread = []
+    for name, failure in failed.items():
+        if not _is_one_of_several(name, [*read], options):
+            raise failure
+        reason = failure.reason if isinstance(failure, BadFile) else str(failure)
+        log.warning("--data %s is left out: %s", name, reason)
+        unread.append(Rejected(name, reason))
+    return [*read], [*read.values()], unread
+
+
+def _is_one_of_several(name: str, others: Sequence[str], options: ReadOptions) -> bool:
+    """Whether a file, which may be broken, and one of the others are of a format of which several are given
+    (`datasets.sources.base.Source`)."""
+    return any(
+        one.several
+        and name.lower().endswith(one.endings)
+        and any(one.claims(as_path(other), options) for other in others if other != name)
+        for one in SOURCES.ours().values()
+    )
+
+
+def _with_distinct_sequences(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of several sources, in which one name of an event is one event."""
+    named = frame.loc[frame["sequence"].ne("")]
+    numbers = sorted(named["source"].unique())
+    if len(numbers) < 2:
+        return frame
+    each = [named.loc[named["source"].eq(number)] for number in numbers]
+    distinct = distinct_sequences([
+        dict(zip(rows["path"], rows["sequence"], strict=True)) for rows in each
+    ])  # fmt: skip
+    frame = frame.copy()
+    for rows, names in zip(each, distinct, strict=True):
+        frame.loc[rows.index, "sequence"] = rows["path"].map(names)
+    return frame
 
 
 def _read_labelled(name: str, options: ReadOptions) -> Rows:

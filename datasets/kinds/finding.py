@@ -39,18 +39,24 @@ def find_files(
                     skipped[as_path(file).suffix.lower() or "without an ending"] += 1
             if skipped is not None:
                 skipped.update(folder.reason for folder in left_out)
-        elif is_address(name) and glob.has_magic(name):
-            yield from matches(name) or [name]
-        elif not os.path.exists(name) and glob.has_magic(name):
-            # A pattern that matches nothing is reported as a missing file.
-            # What the pattern itself names is wanted.
-            named = {*Path(name).parts}
-            yield from sorted(
-                match for match in glob.glob(name, recursive=True)
-                if all(part in named or is_user_file(Path(part)) for part in Path(match).parts)
-            ) or [name]  # fmt: skip
         else:
-            yield name
+            yield from named(name)
+
+
+def named(name: str) -> list[str]:
+    """The files and folders that a pattern stands for, sorted; any other name, or a pattern that matches nothing, itself:
+    it is reported as a missing file."""
+    if not glob.has_magic(name):
+        return [name]
+    if is_address(name):
+        return matches(name) or [name]
+    if os.path.exists(name):
+        return [name]
+    wanted = {*Path(name).parts}  # what the pattern itself names
+    return sorted(
+        match for match in glob.glob(name, recursive=True)
+        if all(part in wanted or is_user_file(Path(part)) for part in Path(match).parts)
+    ) or [name]  # fmt: skip
 
 
 def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterator[str]:

@@ -100,6 +100,8 @@ class Source:
     names : names that it reads and that are no paths.
     has_multi_label : whether items of this path may have several labels.
     check : raises SecondhandError if the settings of a call do not suit its paths.
+    several : a set is often several such files, as one for each camera: of these, one that cannot be read is listed, and
+        the others are used.
     """
 
     name: str
@@ -111,6 +113,7 @@ class Source:
     names: tuple[str, ...] = ()
     has_multi_label: Callable[[Path], bool] = lambda path: False
     check: Callable[[Sequence[Path], ReadOptions], None] = lambda paths, options: None
+    several: bool = False
 
 
 SOURCES: Registry[Source] = Registry("datasets.sources")

@@ -17,7 +17,14 @@ import pandas as pd
 from datasets.core.address import plain_name
 from datasets.core.cells import ENDINGS, read_cells
 from datasets.core.errors import Rejected, SecondhandError, quoted
-from datasets.core.scanning import LINK_LOOP, SYSTEM, files_below, is_link_loop, is_user_file
+from datasets.core.scanning import (
+    LINK_LOOP,
+    SYSTEM,
+    files_below,
+    is_link_loop,
+    is_user_file,
+    nameless_in,
+)
 from datasets.items.columns import SPLIT_NAMES, TEXT_COLUMNS
 from datasets.kinds.base import find_kind, kind_of
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_source
@@ -51,6 +58,7 @@ def scan_class_folders(root: Path, *, learned: bool) -> Rows:
     for folder, split in splits.items():
         hidden = [one for one in sorted(folder.iterdir()) if one.is_dir() and not is_user_file(one)]
         rejected += [Rejected(str(one), SYSTEM) for one in hidden]
+        rejected += nameless_in(folder)
         for entry in _entries(folder):
             if is_link_loop(entry):
                 rejected.append(Rejected(str(entry), LINK_LOOP))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PureWindowsPath
@@ -18,8 +18,8 @@ from datasets.core.address import as_path
 from datasets.core.errors import BadFile, Rejected, first_left_out, one_line, quoted
 from datasets.core.json_files import has_keys, read_json
 from datasets.core.part import Box
-from datasets.core.recorded import SEQUENCES
-from datasets.core.scanning import NOT_UTF8, PACKAGE, in_unicode
+from datasets.core.recorded import SEQUENCES, distinct_sequences
+from datasets.core.scanning import NOT_UTF8, PACKAGE, absolute_path, in_unicode
 from datasets.images.boxes import box_in_picture
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
@@ -105,7 +105,72 @@ class Detections:
     def classified(self) -> Collection[str]:
         """Categories that may hold animals: the one of that name, else all."""
         names = {one.category for frame in self.frames.values() for one in frame.detections}
-        return {ANIMAL} if ANIMAL in {*_categories(self.content).values()} else names
+        return {ANIMAL} if ANIMAL in {*detector_categories(self.content).values()} else names
+
+
+class Results:
+    """The results of a detector in one JSON or several, such as one for the card of each camera.
+
+    Each keeps its own limit and categories. A picture that several list is that of the first.
+
+    Attributes
+    ----------
+    files : the JSONs.
+    unread : those that cannot be read, and why.
+    rejected : these, and the boxes and pictures that cannot be used.
+    frames : the pictures of all, by path.
+    """
+
+    def __init__(self, files: Sequence[Detections], unread: Sequence[Rejected] = ()) -> None:
+        self.files, self.unread, self.rejected = files, unread, [*unread]
+        self.frames: dict[str, Frame] = {}
+        self._of: dict[str, Detections] = {}
+        listed: dict[str, Path] = {}
+        for one in files:
+            self.rejected += one.rejected
+            for path, frame in one.frames.items():
+                first = listed.setdefault(absolute_path(path), one.file)
+                if first is one.file:
+                    self.frames[path], self._of[path] = frame, one
+                else:
+                    self.rejected.append(Rejected(path, f"in {one.file}, but already in {first}"))
+
+    def of(self, path: str) -> Detections:
+        """The JSON that a picture is from."""
+        return self._of[path]
+
+    def numbers(self, one: Detections) -> set[int]:
+        """Places in the list of a JSON's images of those that count."""
+        return {self.frames[path].number for path, of in self._of.items() if of is one}
+
+    @property
+    def sequences(self) -> dict[str, str]:
+        """The event of each picture, "" where the JSON names none; those of two JSONs are different events."""
+        each: dict[int, dict[str, str]] = {id(one): {} for one in self.files}
+        for path, one in self._of.items():
+            each[id(one)][path] = self.frames[path].sequence
+        distinct = distinct_sequences([*each.values()])
+        return {path: name for names in distinct for path, name in names.items()}
+
+
+def read_results(files: Sequence[Path], min_confidence: float | None = None) -> Results:
+    """Read the results of a detector from one JSON or several, of which those that cannot be read are listed.
+
+    Raises
+    ------
+    BadFile : as in `read_detections`, if there is no other.
+    """
+    read, unread = list[Detections](), list[Rejected]()
+    for file in files:
+        try:
+            read.append(read_detections(file, min_confidence))
+        except BadFile as error:
+            if len(files) == 1:
+                raise
+            unread.append(Rejected(error.path, error.reason))
+    if not read:
+        raise BadFile(files[0], f"{unread[0].reason}. None of the {len(files)} files can be read")
+    return Results(read, unread)
 
 
 def is_detections(path: Path) -> bool:
@@ -133,7 +198,8 @@ def read_detections(file: Path, min_confidence: float | None = None) -> Detectio
     BadFile : it is not JSON, not MegaDetector's, or none of its pictures exists.
     """
     content = _content(file)
-    categories, classes = _categories(content), content.get("classification_categories") or {}
+    categories = detector_categories(content)
+    classes = content.get("classification_categories") or {}
     frames: dict[str, Frame] = {}
     rejected: list[Rejected] = []
     found = Below(file.parent, "picture").locate(image["file"] for image in content["images"])
@@ -236,7 +302,8 @@ def _content(file: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def _categories(content: dict[str, Any]) -> dict[str, str]:
+def detector_categories(content: Mapping[str, Any]) -> dict[str, str]:
+    """Names of the categories of a detector's boxes, in small letters, by what its JSON calls them."""
     names = content.get("detection_categories")
     return {k: str(v).lower() for k, v in names.items()} if isinstance(names, dict) else _CATEGORIES
 
@@ -311,5 +378,6 @@ SOURCES.add(
         endings=(".json",),
         reads="MegaDetector's results (JSON with a list 'images' of objects with 'file' and 'detections')",
         has_multi_label=lambda path: path.is_file(),
+        several=True,
     )
 )

@@ -1,4 +1,4 @@
-"""Boxes of MegaDetector's JSON: its pictures are predicted, a row for each or for each box."""
+"""Boxes of MegaDetector's JSON, one or several: their pictures are predicted, a row for each or for each box."""
 
 from __future__ import annotations
 
@@ -14,23 +14,37 @@ from datasets.cameras.clock import Clock
 from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
-from datasets.sources.megadetector import Detections, is_detections, read_detections
+from datasets.kinds.finding import named
+from datasets.sources.megadetector import Results, is_detections, read_results
 from learners.calls.base import CALLS
 from learners.calls.files import Count
 from learners.calls.pictures import PictureCall
 from learners.cameras.boxes import Boxes
+from learners.inference.machines import Machines
 from learners.inference.predictions import Prediction
+from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.outputs.megadetector import Detector
+from learners.predictions.provenance import Provenance
 from learners.predictions.rows import Feature
 
+#: Of the names that may stand for several files.
+ENDING = ".json"
 
-def _files(settings: Any) -> list[Path]:
-    return [path for path in map(as_path, settings.paths) if is_detections(path)]
+
+def _files(settings: Any) -> tuple[list[Path], list[str]]:
+    """The JSONs that the paths of a call name, each once, and its other paths."""
+    files, others = list[Path](), list[str]()
+    for name in settings.paths:
+        matching = named(name) if name.lower().endswith(ENDING) else [name]
+        found = [path for path in map(as_path, matching) if is_detections(path)]
+        files += found
+        others += [] if found else [name]
+    return [*dict.fromkeys(files)], others
 
 
 class MegaDetectorCall(PictureCall):
-    """The JSON names its pictures itself, so it is given alone."""
+    """A JSON names its pictures itself, so it is given without them; several are those of several cameras."""
 
     name, title, order = "megadetector", "the boxes of MegaDetector's JSON", 20
     flags = (*PictureCall.flags, "windows", "min_box_confidence")
@@ -40,21 +54,23 @@ class MegaDetectorCall(PictureCall):
 
     @classmethod
     def claims(cls, settings: Any, bundle: Bundle) -> bool:
-        return bool(_files(settings))
+        return bool(_files(settings)[0])
 
     @cached_property
-    def detections(self) -> Detections:
+    def detections(self) -> Results:
         """The results of the detector."""
-        settings, file = self.settings, _files(self.settings)[0]
-        if len(settings.paths) > 1:
+        settings, (files, others) = self.settings, _files(self.settings)
+        file = files[0]
+        if others:
             raise SecondhandError(
-                f"{file} names its pictures itself. Give it alone, and call once for each such file"
+                f"{file} names its pictures itself, and {others[0]} is no such file. Give JSONs of a detector alone, and "
+                "other files in a call of their own"
             )
         if not KINDS[self.bundle.kind].photo:
             raise SecondhandError(
                 f"{file} lists pictures, but {settings.model} is for {self.bundle.kind}"
             )
-        return read_detections(file, settings.min_box_confidence)
+        return read_results(files, settings.min_box_confidence)
 
     @property
     def on_one_machine(self) -> str:
@@ -63,7 +79,7 @@ class MegaDetectorCall(PictureCall):
     @cached_property
     def clock(self) -> Clock:
         clock = super().clock
-        clock.sequences = {path: one.sequence for path, one in self.detections.frames.items()}
+        clock.sequences = self.detections.sequences
         return clock
 
     def options(self) -> dict[str, Any]:
@@ -90,12 +106,24 @@ class MegaDetectorCall(PictureCall):
     def _with_confidence(self, prediction: Prediction) -> Prediction:
         """The prediction of a picture and of its boxes, with the confidences of the detector."""
         windows = tuple(map(self._with_confidence, prediction.windows))
-        confidence = self.detections.confidence(prediction.path, prediction.part.box)
+        detections = self.detections.of(prediction.path)
+        confidence = detections.confidence(prediction.path, prediction.part.box)
         return prediction._replace(windows=windows, detection=confidence)
 
     def identity(self) -> dict[str, Any]:
-        digest = hashlib.sha256(self.detections.file.read_bytes()).hexdigest()
-        return {"detections": digest[:12]}
+        digest = hashlib.sha256()
+        for one in self.detections.files:
+            digest.update(one.file.read_bytes())
+        return {"detections": digest.hexdigest()[:12]}
+
+    def run(self, predictor: Predictor, machines: Machines, provenance: Provenance) -> int:
+        status, results = super().run(predictor, machines, provenance), self.detections
+        if unread := len(results.unread):
+            print(
+                f"{unread} of {unread + len(results.files)} JSON files of the detector could not be read",
+                file=sys.stderr,
+            )
+        return 3 if unread else status
 
 
 CALLS.add(MegaDetectorCall)

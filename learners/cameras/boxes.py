@@ -17,7 +17,7 @@ from learners.rule.reasons import Reason, Why
 
 if TYPE_CHECKING:
     from datasets.items.items import Items
-    from datasets.sources.megadetector import Detections
+    from datasets.sources.megadetector import Results
     from learners.model.bundle import Bundle
 
 log = logging.getLogger(__name__)
@@ -37,20 +37,23 @@ class Boxes(Pieces):
     picture itself is blank.
     """
 
-    def __init__(self, detections: Detections, classes: Sequence[str]) -> None:
-        self._detections, self._classified = detections, {*detections.classified, *classes}
+    def __init__(self, results: Results, classes: Sequence[str]) -> None:
+        self._results, self._classes = results, frozenset(classes)
 
     def __call__(self, file: Part) -> Sequence[tuple[Part, BadFile | Reason | None]]:
-        if failure := self._detections.frames[file.path].failure:
+        detections = self._results.of(file.path)
+        if failure := detections.frames[file.path].failure:
             return [(file, BadFile(file.path, failure))]
         if not (is_address(file.path) or os.path.isfile(file.path)):
             return [(file, BadFile(file.path, "there is no such file"))]
         found = [
             (
                 file._replace(box=one.box),
-                None if one.category in self._classified else Reason(Why.NOT_ANIMAL, one.category),
+                None
+                if one.category in detections.classified or one.category in self._classes
+                else Reason(Why.NOT_ANIMAL, one.category),
             )
-            for one in self._detections.boxes(file.path)
+            for one in detections.boxes(file.path)
         ]
         return [*found] or [(file, Reason(Why.BLANK))]
 

@@ -27,6 +27,7 @@ from learners.rule.arrays import (
 from learners.rule.thresholds import (
     design_effects,
     effective_counts,
+    effective_groups,
     few_groups_factor,
     group_sums,
 )
@@ -314,31 +315,41 @@ class Platt:
     background: ClassVar[bool] = False
 
     @classmethod
-    def fit(cls, logits: Floats, known: Mask, present: Mask) -> tuple[Platt, list[str]]:
+    def fit(
+        cls, logits: Floats, known: Mask, present: Mask, groups: Groups = None
+    ) -> tuple[Platt, list[str]]:
         """Fit to logits [n, classes]; ``known`` and ``present`` are bool [n, classes], whether the label of an item
-        is known and whether the item has it.
+        is known and whether the item has it; ``groups`` [n] are those of the items.
 
-        A common scale and shift are fitted to all labels together. Those of each label are pulled towards them by a
-        normal prior. Also returns a message for each label, empty where it has enough items.
+        A common scale and shift are fitted to all labels together, and pulled towards no change; those of each label
+        are pulled towards them. Items of a group, and the labels of one item, count as fewer independent ones, so few
+        groups change little. Also returns a message for each label, empty where it has enough items.
         """
+        numbers = np.arange(len(logits)) if groups is None else groups
         scale, shift, fallback = 1.0, 0.0, ""
         if min(present.sum(), (known & ~present).sum()) >= ENOUGH_OF_A_LABEL:
             fallback = ". It is calibrated with all labels together"
-            scale, shift = fit_platt(logits[known], present[known])
+            of_pairs = np.broadcast_to(numbers[:, None], known.shape)[known]
+            scale, shift = _fit_common(logits[known], present[known], of_pairs)
         scales, shifts = np.full(logits.shape[1], scale), np.full(logits.shape[1], shift)
         messages = []
         for k, rows in enumerate(known.T):
-            count, without = int(present[rows, k].sum()), int((~present[rows, k]).sum())
-            message = ""
-            if min(count, without) < ENOUGH_OF_A_LABEL:
-                message = (
-                    f"too few calibration items to calibrate this label: {count} with it and {without} without; at "
-                    f"least {ENOUGH_OF_A_LABEL} of each are needed{fallback}"
-                )
-            else:
-                factor, offset = _fit_with_prior(scale * logits[rows, k] + shift, present[rows, k])
+            has, z = present[rows, k], scale * logits[rows, k] + shift
+            count, without = int(has.sum()), int((~has).sum())
+            effect = 1.0
+            if min(count, without) >= ENOUGH_OF_A_LABEL:
+                effect = _effect(z, has, _fit_with_prior(z, has), numbers[rows])
+                factor, offset = _fit_with_prior(z, has, effect)
                 scales[k] = np.clip(factor * scale, *SCALES)
                 shifts[k] = np.clip(factor * shift + offset, *SHIFTS)
+            message = ""
+            if min(count, without) < ENOUGH_OF_A_LABEL * effect:
+                counted_as = f", which count as {count / effect:.1f} and {without / effect:.1f}"
+                message = (
+                    f"too few calibration items to calibrate this label: {count} with it and {without} without"
+                    f"{f'{counted_as} because those of a group are alike' if effect > 1 else ''}; at least "
+                    f"{ENOUGH_OF_A_LABEL} of each are needed{fallback}"
+                )
             messages.append(message)
         count = int(known.sum(axis=0).max())
         return cls(tuple(scales.tolist()), tuple(shifts.tolist()), count), messages
@@ -392,19 +403,63 @@ def fit_platt(logits: Floats, present: NDArray[np.bool_]) -> tuple[float, float]
     return scale, float(np.clip(b - scale * mean, *SHIFTS))
 
 
-def _fit_with_prior(logits: Floats, present: NDArray[np.bool_]) -> tuple[float, float]:
+def _fit_common(logits: Floats, present: NDArray[np.bool_], groups: Ints) -> tuple[float, float]:
+    """Scale and shift of all labels, drawn towards no change as far as few groups support another (as `cautious`).
+
+    The deviation of log(scale) among networks is taken as that of temperatures, `SPREAD`; that of the shift as twice that.
+    """
+    effect = _effect(logits, present, fit_platt(logits, present), groups)
+    pull = (SPREAD**-2, (2 * SPREAD) ** -2)
+    scale, shift = _fit_with_prior(logits, present, effect, pull)
+    return float(np.clip(scale, *SCALES)), float(np.clip(shift, *SHIFTS))
+
+
+def _effect(
+    logits: Floats, present: NDArray[np.bool_], fitted: tuple[float, float], groups: Ints
+) -> float:
+    """How many items count as one for scale and shift: the design effect of their groups, infinite for a single one.
+
+    It is the largest ratio of the sandwich variance of any combination of both to that of independent items (as in
+    `_interval`), or, as few groups show little of it, the effect of the errors if that is larger; times m / (m - 1),
+    where m is the effective number of groups (`effective_groups`).
+    """
+    import scipy
+
+    m = effective_groups(len(logits), groups)
+    if m - 1 < 1e-9:
+        return np.inf
+    if len(np.unique(groups)) == len(groups):
+        return 1.0
+    scaled = fitted[0] * logits
+    z = scaled + fitted[1]
+    p = scipy.special.expit(z)
+    x = np.stack([scaled, np.ones(len(z))], axis=1)
+    curvature = (x * (p * (1 - p))[:, None]).T @ x
+    sums = group_sums(x * (p - present)[:, None], groups)
+    ratios = scipy.linalg.eigvals(np.linalg.pinv(curvature) @ (sums.T @ sums)).real
+    of_errors = float(design_effects((z > 0) != present, groups)[-1])
+    return max(1.0, float(ratios.max()), of_errors) * m / (m - 1)
+
+
+def _fit_with_prior(
+    logits: Floats,
+    present: NDArray[np.bool_],
+    effect: float = 1.0,
+    pull: tuple[float, float] = (PULL, PULL),
+) -> tuple[float, float]:
     """Scale and shift that minimise the NLL with a normal prior around no change (scale 1, shift 0).
 
-    The prior of the scale is on its logarithm; `PULL` is 1 / variance of both.
+    ``effect`` : items that count as one. ``pull`` : 1 / variance of log(scale), and of the shift.
     """
     import scipy
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
         scaled = np.exp(parameters[0]) * logits
         z = scaled + parameters[1]
-        residual = scipy.special.expit(z) - present
-        value = np.sum(np.logaddexp(0, z) - present * z) + PULL / 2 * (parameters @ parameters)
-        return float(value), np.array([residual @ scaled, residual.sum()]) + PULL * parameters
+        residual = (scipy.special.expit(z) - present) / effect
+        value = np.sum(np.logaddexp(0, z) - present * z) / effect
+        value += np.sum(pull * parameters**2) / 2
+        return float(value), np.array([residual @ scaled, residual.sum()]) + pull * parameters
 
     limits = [(-7, 7), SHIFTS]
     a, b = scipy.optimize.minimize(loss, [0.0, 0.0], jac=True, method="L-BFGS-B", bounds=limits).x

@@ -43,12 +43,36 @@ class CalibrationScores:
         """Number of groups; of items where they are independent."""
         return round(float(self.shares.sum()))
 
+    @property
+    def _item(self) -> float:
+        """The mean share of an item; 1 where items are independent."""
+        return self.groups / len(self) if len(self) else 1.0
+
     def p(self, score: Floats) -> Floats:
         """Conformal p-value (arXiv:2104.08279) of each ``score``: (1 + groups with a score as low) / (groups + 1)."""
         return (1 + self._below(score)) / (self.groups + 1)
 
     def own_p(self, score: Floats, groups: Groups = None) -> Floats:
         """The p-values of the calibration items themselves, [n], each ranked among the items of the other groups."""
+        # Each group is left out, so the denominator is their number, and not one more.
+        return (1 + self._below_in_others(score, groups)) / max(self.groups, 1)
+
+    def rank(self, score: Floats) -> Floats:
+        """Rank of each ``score`` among the groups, above 0 and at most 1: as `p`, but the item itself counts as one item, and
+        not as a group, so that few groups of many items rank finely. For what combines ranks, and is then ranked itself.
+        """
+        return (self._item + self._below(score)) / (self.groups + self._item)
+
+    def own_rank(self, score: Floats, groups: Groups = None) -> Floats:
+        """The ranks of the calibration items themselves, [n], each among the items of the other groups; in a single group
+        among all."""
+        if self.groups == 1:
+            return self._below(score)
+        below = self._item + self._below_in_others(score, groups)
+        return below / (self.groups - 1 + self._item)
+
+    def _below_in_others(self, score: Floats, groups: Groups) -> Floats:
+        """`_below` of the calibration items, [n], in other groups than their own."""
         number = np.arange(len(score)) if groups is None else groups
         order = np.lexsort((score, number))
         starts = np.r_[True, np.diff(number[order]) != 0][: len(score)]
@@ -57,9 +81,7 @@ class CalibrationScores:
         last: Ints = np.append(np.flatnonzero(changes)[1:], len(score)) - 1  # of equal scores
         own = np.empty(len(score))
         own[order] = last[np.cumsum(changes) - 1] - first + 1
-        others = self._below(score) - own * group_shares(len(score), groups)
-        # Each group is left out, so the denominator is their number, and not one more.
-        return np.asarray((1 + np.round(others, 9)) / max(self.groups, 1))
+        return np.round(self._below(score) - own * group_shares(len(score), groups), 9)
 
     def floor(self, kept: float) -> float:
         """The highest score with which at least a fraction ``kept`` of new items is expected to pass; the lowest of the

@@ -106,7 +106,7 @@ def fit_rule(
     foreground = z.max(axis=1, initial=0) > 0 if background else np.ones(len(z), bool)
 
     floor = Floor(fit_score(score, distance.scores, reference))
-    known = floor.score.calibrate(x, z, computed)
+    known = floor.score.calibrate(x, z, computed, calibration.groups)
     draft = Rule(
         classes=z.shape[1],
         calibrator=calibrator,

@@ -143,7 +143,7 @@ def fit_label_rule(
         distance, passed, _, notes = Distance.fit(
             replace(reference, labels=None), x, alpha, calibration.groups
         )
-    calibrator, messages = Platt.fit(z, known, present)
+    calibrator, messages = Platt.fit(z, known, present, calibration.groups)
     p = calibrator.probabilities(calibrator.scaled(z))
     thresholds = thresholds_by_label(
         p, known, present, passed, messages, settings, calibration.groups

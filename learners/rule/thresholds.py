@@ -315,25 +315,30 @@ def clustered_error(values: Floats, groups: Groups = None) -> tuple[float, float
     """Standard error of the mean of ``values`` [n], and its degrees of freedom m - 1; 0 of both for a single group.
 
     The variance is that between the sums of groups (Taylor linearisation), times m / (m - 1), where m is the effective
-    number of groups as in `few_groups_factor`. Of independent items it is the usual one.
+    number of groups (`effective_groups`). Of independent items it is the usual one.
     """
     n = len(values)
-    m = n**2 / (group_sums(np.ones(n), groups) ** 2).sum() if n else 1.0
+    m = effective_groups(n, groups)
     if m - 1 < 1e-9:
         return 0.0, 0.0
     squares = (group_sums(values - values.mean(), groups) ** 2).sum()
     return float(np.sqrt(squares * m / (m - 1)) / n), float(m - 1)
 
 
+def effective_groups(n: int, groups: Groups = None) -> float:
+    """Effective number of groups of n items: (sum of sizes)^2 / sum of sizes^2 (Kish 1965); 1 for a single one or none."""
+    return float(n**2 / (group_sums(np.ones(n), groups) ** 2).sum()) if n else 1.0
+
+
 def few_groups_factor(n: int, groups: Groups = None) -> float:
     """Half width of a 95 % interval in standard errors estimated from the sums of groups.
 
     It is Student's t quantile for m - 1 degrees of freedom, times sqrt(m / (m - 1)), where m is the effective number
-    of groups: (sum of sizes)^2 / sum of sizes^2 (Kish 1965). Infinite for a single group.
+    of groups (`effective_groups`). Infinite for a single group.
     """
     import scipy
 
-    m = n**2 / (group_sums(np.ones(n), groups) ** 2).sum() if n else 1.0
+    m = effective_groups(n, groups)
     if m - 1 < 1e-9:
         return np.inf
     return float(scipy.special.stdtrit(m - 1, 0.975) * np.sqrt(m / (m - 1)))

@@ -26,6 +26,7 @@ from datasets.core.files import write_beside
 from datasets.core.options import flag
 from datasets.core.program import installed_commands
 from datasets.items.items import Items
+from datasets.kinds.finding import named
 from learners import distributed
 from learners.cli.console import command_line
 from learners.cli.flags import dump, parse
@@ -161,7 +162,7 @@ def run_name(sources: Sequence[str]) -> str:
     """Name of a run: the name of its first data source."""
     if not sources:
         return "run"
-    data = sources[0]
+    data = named(sources[0])[0]
     name = data.partition(":")[2] if data.startswith("demo:") else Path(data).resolve().stem
     return name or "run"
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
 from datasets.core.registry import Registry
-from learners.rule.arrays import Floats, Outputs
+from learners.rule.arrays import Floats, Groups, Outputs
 
 Floats32 = NDArray[np.float32]
 #: Variances below this fraction of the largest are rounding errors.
@@ -41,9 +41,13 @@ class Score:
         """Fit to training items."""
 
     def calibrate(
-        self, features: ArrayLike | None, logits: ArrayLike, computed: Mapping[str, Floats]
+        self,
+        features: ArrayLike | None,
+        logits: ArrayLike,
+        computed: Mapping[str, Floats],
+        groups: Groups = None,
     ) -> Floats:
-        """Like `rank` for the calibration items, each ranked within these items; call it after `fit`."""
+        """Like `rank` for the calibration items in ``groups`` [n], each ranked within these items; call it after `fit`."""
         return self.rank(features, logits, computed)
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:

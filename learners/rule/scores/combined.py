@@ -9,24 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.rule.arrays import Floats, with_margin
-from learners.rule.scores.base import SCORES, Score, check_sorted
+from learners.rule.arrays import Floats, Groups
+from learners.rule.conformal import CalibrationScores
+from learners.rule.scores.base import SCORES, Score
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.msp import MSP
 from learners.rule.scores.rmds import RMDS
 
 
-def conformal_p(calibration: Floats, score: Floats) -> Floats:
-    """Conformal p-value (arXiv:2104.08279) of each ``score``: ``(1 + #{calibration <= score}) / (n + 1)``.
-
-    ``calibration`` [n] is ascending.
-    """
-    return (1 + np.searchsorted(calibration, score, side="right")) / (len(calibration) + 1)
-
-
 @SCORES.add
 class Combined(Score):
-    """Fisher's combination of conformal p-values: the sum of log p over `msp`, `knn` and `rmds`.
+    """Fisher's combination of conformal p-values: the sum over `msp`, `knn` and `rmds` of the log of an item's rank among the
+    calibration items, of which a group counts as one (`CalibrationScores.rank`).
 
     The parts detect different unknown items: msp those between two classes, knn those far from every training
     item, rmds those that differ from every class in the directions that separate classes.
@@ -39,28 +33,30 @@ class Combined(Score):
 
     def __init__(self) -> None:
         self.parts: dict[str, Score] = {"msp": MSP(), "knn": KNN(), "rmds": RMDS()}
-        self.calibration: dict[str, Floats] = {}
+        self.calibration: dict[str, CalibrationScores] = {}
 
     def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
         for part in self.parts.values():
             part.fit(features, logits, labels)
 
     def calibrate(
-        self, features: ArrayLike | None, logits: ArrayLike, computed: Mapping[str, Floats]
+        self,
+        features: ArrayLike | None,
+        logits: ArrayLike,
+        computed: Mapping[str, Floats],
+        groups: Groups = None,
     ) -> Floats:
-        """Store the scores of the calibration items; return the combined score of each, ranked within them."""
+        """Store the scores of the calibration items; return the combined score of each, ranked within the other groups."""
         total = np.zeros(len(np.asarray(logits)))
         for name, part in self.parts.items():
             scores = part.rank(features, logits, computed)
-            self.calibration[name] = np.sort(with_margin(scores))
-            total += np.log(
-                np.searchsorted(self.calibration[name], scores, side="right") / len(scores)
-            )
+            self.calibration[name] = CalibrationScores.of(scores, groups)
+            total += np.log(self.calibration[name].own_rank(scores, groups))
         return total
 
     def with_msp(self, known: Floats, old: Floats, new: Floats) -> Floats:
-        p_new, p_old = (conformal_p(self.calibration["msp"], msp) for msp in (new, old))
-        return np.asarray(known + np.log(p_new) - np.log(p_old))
+        rank_new, rank_old = (self.calibration["msp"].rank(msp) for msp in (new, old))
+        return np.asarray(known + np.log(rank_new) - np.log(rank_old))
 
     def score(self, features: ArrayLike | None, logits: ArrayLike) -> Floats:
         return self.rank(features, logits, {})
@@ -71,19 +67,19 @@ class Combined(Score):
         if set(self.calibration) != set(self.parts):
             raise SecondhandError("the combined score is not calibrated: call calibrate() first")
         scores = {name: p.rank(features, logits, computed) for name, p in self.parts.items()}
-        logs = [np.log(conformal_p(self.calibration[name], scores[name])) for name in self.parts]
+        logs = [np.log(self.calibration[name].rank(scores[name])) for name in self.parts]
         return np.sum(logs, axis=0)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         out: dict[str, NDArray[np.generic]] = {}
         for name, part in self.parts.items():
-            out[f"{name}.calibration"] = self.calibration[name]
+            out[f"{name}.calibration"] = self.calibration[name].array()
             out.update({f"{name}.{key}": value for key, value in part.arrays().items()})
         return out
 
     def restore(self, arrays: Mapping[str, ArrayLike]) -> None:
         for name, part in self.parts.items():
-            self.calibration[name] = check_sorted(
+            self.calibration[name] = CalibrationScores.read(
                 arrays[f"{name}.calibration"], f"{name}.calibration"
             )
             start = f"{name}."

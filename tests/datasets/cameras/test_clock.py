@@ -69,6 +69,70 @@ def test_names_of_recorders_tell_the_time(tmp_path, name, expected):
     assert time_of(tmp_path / name) == expected
 
 
+@pytest.mark.parametrize(
+    ("offset", "seconds"),
+    [
+        ("+01:00:00", 3600), ("-1:30", -5400), ("1.5", 5400), ("\u22121,5 h", -5400), ("90 min", 5400),
+        ("+365 d", 31_536_000), ("1 day, 02:00:00", 93_600), ("-1d 2h", -93_600), ("12:00:30", 43_230),
+        ("", 0), ("NA", 0), ("0", 0),
+    ],
+)  # fmt: skip
+def test_the_table_corrects_a_clock_that_was_wrong(tmp_path, offset, seconds):
+    file = table(tmp_path, f'deployment,clock_offset\nnorth,"{offset}"\n')
+    clock = Clock(read_deployments(file))
+    found = clock.find(str(tmp_path / "north" / "20190604_221500.WAV")).time
+    assert (found - datetime(2019, 6, 4, 22, 15)).total_seconds() == seconds
+    assert clock.find(str(tmp_path / "20190604_221500.WAV")).time == datetime(2019, 6, 4, 22, 15)
+    corrected = [line for line in clock.remarks() if "clock_offset" in line]
+    assert [iso(found) in line for line in corrected] == [True] * (seconds != 0)
+
+
+@pytest.mark.parametrize(
+    "offset",
+    ["an hour", "25:99", "+", "1 y", "1.5.2", "inf", "1e3", "200000 d", "2020-01-01", "9" * 400],
+)
+def test_an_offset_that_is_none_is_named_with_its_row(tmp_path, offset):
+    file = table(tmp_path, f"deployment,clockOffset\nnorth,\nsouth,{offset}\n")
+    with pytest.raises(SecondhandError) as error:
+        read_deployments(file)
+    for part in (f"{file}, row 3", offset[:20], "+01:00:00"):
+        assert part in str(error.value)
+
+
+def test_a_corrected_clock_is_in_the_period_of_its_deployment(tmp_path: Path) -> None:
+    """In its zone, across the change to summer time; nobody complains of it, and its photos follow each other."""
+    rows = "deployment,start,end,timezone,clock_offset\nn,2019-03-30,2019-04-01,Europe/Amsterdam,"
+    wrong, right = (
+        Clock(read_deployments(table(tmp_path, rows + o))) for o in ("", "+6999 d 01:00")
+    )
+    photos = [
+        photo(tmp_path / "n" / f"{second}.jpg", datetime(2000, 1, 30, 23, 59, second))
+        for second in (10, 40)
+    ]
+    wrong.find(photos[0])
+    assert any("period" in line for line in wrong.remarks())
+    times = [right.find(path).time for path in photos]
+    assert [iso(time) for time in times] == [
+        "2019-03-31T00:59:10+01:00", "2019-03-31T00:59:40+01:00",
+    ]  # fmt: skip
+    (line,) = right.remarks()
+    assert "corrects: 2 of 2" in line
+
+
+def test_a_file_that_was_named_by_the_right_time_needs_no_correction(tmp_path: Path) -> None:
+    """Whichever of its times counts, and nobody complains of their difference."""
+    rows = "deployment,timezone,clock_offset\nn,Europe/Amsterdam,+01:00\n"
+    taken = datetime(2019, 6, 4, 21, 15)
+    for name in ("20190604_221500.jpg", "20190604_201500Z.jpg"):
+        clock = Clock(read_deployments(table(tmp_path, rows)))
+        found = clock.find(photo(tmp_path / "n" / name, taken)).time
+        assert found.astimezone(UTC) == datetime(2019, 6, 4, 20, 15, tzinfo=UTC)
+        assert clock.remarks() == []
+    clock = Clock(read_deployments(table(tmp_path, rows)))
+    clock.find(photo(tmp_path / "n" / "20190601_221500.jpg", taken))
+    assert "contradict" in " ".join(clock.remarks()), "by more than the offset"
+
+
 def test_a_slowed_recording_passes_slower_than_the_clock(tmp_path: Path) -> None:
     file = recording(tmp_path / "20190604_221500Z.wav", guano="TE: 10\n")
     clock = Clock()

@@ -11,7 +11,7 @@ import tarfile
 import threading
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,9 @@ from datasets.kinds.base import find_kind
 from datasets.sources.base import ReadOptions, read_source
 from datasets.sources.table import read_rows
 from tests.datasets.files import picture, write
+
+#: Status, body and headers.
+Answer = tuple[int, bytes, dict[str, str]]
 
 
 class Server:
@@ -394,18 +397,55 @@ def test_a_reader_that_dies_or_takes_too_much_costs_one_table(read: object) -> N
     assert guarded("a.ods", sum, [1, 2]) == 3
 
 
-def test_an_archive_that_is_replaced_is_read_as_it_is_now(tmp_path: Path) -> None:
-    file = tmp_path / "all.zip"
+def _zip(file: Path, colours: str) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for colour in colours:
+            for number in range(2):
+                archive.writestr(f"{colour}/{number}.png", colour)
+
+
+def _tar(file: Path, members: list[tuple[str, str]]) -> None:
+    with tarfile.open(file, "w") as archive:
+        for name, text in members:
+            about = tarfile.TarInfo(name)
+            about.size = len(text)
+            archive.addfile(about, io.BytesIO(text.encode()))
+
+
+def _class_tar(file: Path, colours: str) -> None:
+    _tar(file, [(f"{colour}/{n}.png", colour) for colour in colours for n in range(2)])
+
+
+def _shard(file: Path, colours: str) -> None:
+    pairs = [(f"{number}", colour) for number, colour in enumerate(colours * 2)]
+    _tar(file, [(f"{n}.{end}", text) for n, text in pairs for end in ("png", "cls")])
+
+
+def _parquet(file: Path, colours: str) -> None:
+    pictures = [{"bytes": colour.encode(), "path": "a.png"} for colour in colours * 2]
+    pq.write_table(pa.table({"image": pictures, "label": [*colours] * 2}), file)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("all.zip", _zip), ("all.tar", _class_tar), ("shard-000.tar", _shard), ("all.parquet", _parquet),
+    ],
+)  # fmt: skip
+def test_an_archive_that_is_replaced_is_read_as_it_is_now(
+    name: str, pack: Callable[[Path, str], None], in_place: bool, tmp_path: Path
+) -> None:
+    """Each file is its label: new labels have new files, also where all has the same size as before."""
+    file = tmp_path / name
     for labels in ("ab", "cd"):
-        beside = tmp_path / "beside.zip"
-        with zipfile.ZipFile(beside, "w") as archive:
-            for label in labels:
-                for number in range(2):
-                    archive.writestr(f"{label}/{number}.png", f"{label}{number}")
-        beside.replace(file)
+        written = file if in_place else tmp_path / f"beside-{name}"
+        pack(written, labels)
+        written.replace(file)
         rows = read_source(str(file), ReadOptions(kind="picture")).frame
         contents = [Path(local(path)).read_text() for path in rows["path"]]
-        assert [content[0] for content in contents] == [*rows["label"]] == sorted(labels * 2)
+        assert contents == [*rows["label"]]
+        assert sorted(contents) == sorted(labels * 2)
 
 
 def test_too_many_open_files_are_no_fault_of_a_file() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.items.splits import split_units
 from datasets.items.table import load_table
 from datasets.sources.base import ReadOptions
-from datasets.sources.megadetector import read_detections, read_items
+from datasets.sources.megadetector import read_detections, read_items, read_results
 
 BOX = [0.1, 0.2, 0.3, 0.4]
 
@@ -134,6 +135,74 @@ def test_a_table_names_boxes_by_columns_and_bad_ones_are_listed(tmp_path: Path) 
     (left_out,) = table.rejected
     assert left_out.path.endswith("0.png")
     assert "row 8" in left_out.reason
+
+
+def cards(root: Path) -> list[Path]:
+    """The JSONs of two cards that name their photos, their classes and their events alike, with other categories."""
+    files = []
+    for n, (card, animals, people) in enumerate([("north", "1", "2"), ("south", "2", "1")]):
+        images = [
+            {"file": f"{name}/{k}.jpg", "seq_id": k, "detections": [animal(category=animals)]}
+            for name in ("fox", "wolf") for k in range(2)
+        ]  # fmt: skip
+        images[0]["detections"].append(animal(category=people))
+        categories = {animals: "animal", people: "person"}
+        files.append(results(root / card, images, detection_categories=categories))
+        noise = np.random.default_rng(n).integers(0, 256, (4, 40, 60, 3), np.uint8)
+        for image, pixels in zip(images, noise, strict=True):
+            Image.fromarray(pixels).save(root / card / image["file"])
+    return files
+
+
+@pytest.mark.parametrize("pattern", [False, True])
+def test_several_jsons_are_one_table_and_one_that_is_broken_is_listed(
+    pattern: bool, tmp_path: Path
+) -> None:
+    files = cards(tmp_path)
+    for number, text in enumerate(["", '{"images": [{"file": "fox/0.jpg", "detec']):
+        files.append(tmp_path / f"broken{number}" / "detections.json")
+        files[-1].parent.mkdir()
+        files[-1].write_text(text)
+    table = load_table(str(tmp_path / "*" / "*.json") if pattern else [*map(str, files)])
+    card = [Path(path).relative_to(tmp_path).parts[0] for path in table.frame["path"]]
+    assert sorted(zip(card, table.frame["label"], strict=True)) == sorted(
+        (one, name) for one in ("north", "south") for name in ("fox", "wolf") * 2
+    )
+    assert table.frame.groupby("sequence").size().tolist() == [2] * 4, "event 0 of each card"
+    left_out = {Path(one.path).relative_to(tmp_path).parts[0]: one.reason for one in table.rejected}
+    assert {*left_out} == {"north", "south", "broken0", "broken1"}
+    assert left_out["north"] == left_out["south"] == "a person"
+    assert "JSON" in left_out["broken1"]
+
+
+def test_a_card_of_empty_photos_does_not_end_a_training(tmp_path: Path) -> None:
+    files = cards(tmp_path)
+    empty = results(tmp_path / "empty", [{"file": "fox/0.jpg", "detections": []}])
+    table = load_table([*map(str, files), str(empty)])
+    assert len(table.frame) == 8
+    assert "no box" in dict(table.rejected)[str(empty)]
+
+
+@pytest.mark.parametrize("more", ["gone.json", "broken.csv"])
+def test_another_source_that_cannot_be_read_ends_a_training(more: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.csv").write_text("")
+    with pytest.raises(SecondhandError, match=re.escape(more)):
+        load_table([*map(str, cards(tmp_path)), str(tmp_path / more)])
+
+
+def test_results_of_several_jsons_keep_their_limits_and_name_events_apart(tmp_path: Path) -> None:
+    info = {"info": {"detector_metadata": {"typical_detection_threshold": 0.8}}}
+    shot = {"file": "a.jpg", "seq_id": 1, "detections": [animal(0.5)]}
+    north, south = results(tmp_path / "north", [shot]), results(tmp_path / "south", [shot], **info)
+    again = {**shot, "file": "north/a.jpg"}
+    both = results(tmp_path, [again, {**shot, "file": "b.jpg"}])
+    one = read_results([north, south, both])
+    paths = [str(tmp_path / name) for name in ("north/a.jpg", "south/a.jpg", "b.jpg")]
+    assert [*one.frames] == paths
+    assert [len(one.of(path).boxes(path)) for path in paths] == [1, 0, 1]
+    assert len({one.sequences[path] for path in paths}) == 3
+    (twice,) = one.rejected
+    assert (twice.path, str(north) in twice.reason) == (paths[0], True)
 
 
 def test_the_size_of_a_photo_is_no_box(tmp_path: Path) -> None:

@@ -297,6 +297,28 @@ def test_deployments_of_a_table_are_those_of_the_package(tmp_path: Path) -> None
     assert "without a zone: 1 of 3" in "\n".join(clock.remarks())
 
 
+def test_a_package_has_the_times_of_a_corrected_clock(tmp_path: Path) -> None:
+    """Of its photos, their events and their deployment; the times have no issue."""
+    files = [
+        exif_photo(tmp_path / "north" / f"{n}.jpg", datetime(2000, 1, 1, 0, n)) for n in range(2)
+    ]
+    (tmp_path / "d.csv").write_text(
+        "deployment,start,end,timezone,clock_offset\n"
+        "north,2024-05-01,2024-05-02,+02:00,8887 d 06:00\n"
+    )
+    clock = Clock(read_deployments(tmp_path / "d.csv"))
+    shape = RowSettings(
+        merge=Bursts(clock, plain_rule(2).but(threshold=0.5)), features=[WhenAndWhere(clock)]
+    )
+    OUTPUTS["camtrap-dp"].write(shape.merge(map(answer, files)), shape, tmp_path / "a")
+    times = [f"2024-05-01T06:0{n}:00+02:00" for n in range(2)]
+    assert [row["timestamp"] for row in read(tmp_path / "a", "media")] == times
+    (event,) = (r for r in read(tmp_path / "a", "observations") if r["observationLevel"] == "event")
+    assert [event["eventStart"], event["eventEnd"]] == times
+    (site,) = read(tmp_path / "a", "deployments")
+    assert site["timestampIssues"] == "false"
+
+
 def test_a_guess_moves_no_period_and_a_failed_photo_keeps_its_time(tmp_path: Path) -> None:
     """What the table states stands, whatever the modification times and the clocks of photos say."""
     files = [photo(tmp_path / "north" / name, zone="Z") for name in ("1.jpg", "2.jpg", "3.jpg")]

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from PIL import Image
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Box
 from datasets.images.boxes import crop_to
+from datasets.sources.megadetector import read_detections
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle, save_bundle
 from learners.predict import main
@@ -178,6 +180,67 @@ def test_flags_for_boxes_need_boxes(model, camera, flags):
         main([model, str(camera / "two.jpg"), *flags])
 
 
-def test_a_json_is_given_alone(model, camera):
+@pytest.fixture
+def cards(camera, tmp_path) -> list[Path]:
+    """Two cards with equal names and other categories, and a JSON that breaks off."""
+    files = []
+    for card, animal, person in (("north", "1", "2"), ("south/100RECNX", "4", "1")):
+        folder = tmp_path / "cards" / card
+        folder.mkdir(parents=True)
+        shutil.copy(camera / "two.jpg", folder / "IMG_1.jpg")
+        boxes = [
+            {"category": animal, "conf": 0.9, "bbox": LEFT},
+            {"category": person, "conf": 0.8, "bbox": RIGHT},
+        ]
+        images = [{"file": "IMG_1.jpg", "detections": boxes}]
+        content = {
+            "info": {"format_version": "1.3", "detector": card},
+            "detection_categories": {animal: "animal", person: "person"},
+            "images": images,
+        }
+        files.append(folder / "md.json")
+        files[-1].write_text(json.dumps(content))
+    (tmp_path / "cards" / "md.json").write_text('{"images": [')
+    return [*files, tmp_path / "cards" / "md.json"]
+
+
+def test_several_jsons_are_predicted_at_once_and_a_broken_one_is_listed(model, cards, capsys):
+    pattern = str(cards[-1].parent / "**" / "*.json")
+    for names in ([*map(str, cards)], [pattern]):
+        assert main([model, *names, "--threshold", "0", "--windows"]) == 3
+        said = capsys.readouterr()
+        rows = [*csv.DictReader(io.StringIO(said.out))]
+        assert [row["path"] for row in rows] == [
+            str(file.with_name("IMG_1.jpg")) for file in cards[:2] for _ in range(2)
+        ]
+        assert [row["reason"] for row in rows] == ["", "not an animal: person"] * 2
+        assert [row["deployment"] for row in rows] == ["north"] * 2 + ["south"] * 2
+        assert f"{cards[-1]}: " in said.err
+
+
+def test_several_jsons_are_written_back_as_one(model, cards, tmp_path, monkeypatch, capsys):
+    """Its paths are relative to the folder of all, a category has one number, and a photo in two of them is there once."""
+    monkeypatch.chdir(tmp_path)
+    again = json.loads(cards[0].read_text())
+    again["images"][0] |= {"file": "north/IMG_1.jpg", "detections": []}
+    Path("cards/again.json").write_text(json.dumps(again))
+    out = tmp_path / "cards" / "classified.json"
+    flags = ["--threshold", "0", "--format", "megadetector", "--out", str(out)]
+    assert main([model, *map(str, cards), "cards/again.json", *flags]) == 3
+    assert "north/IMG_1.jpg: in cards/again.json, but already in" in capsys.readouterr().err
+    content = json.loads(out.read_text())
+    assert [image["file"] for image in content["images"]] == [
+        "north/IMG_1.jpg", "south/100RECNX/IMG_1.jpg",
+    ]  # fmt: skip
+    names = content["detection_categories"]
+    for image in content["images"]:
+        found = [(names[box["category"]], "classifications" in box) for box in image["detections"]]
+        assert found == [("animal", True), ("person", False)]
+    assert "detector" not in content["info"], "they disagree"
+    results = read_detections(out)
+    assert [*results.frames] == [str(file.with_name("IMG_1.jpg")) for file in cards[:2]]
+
+
+def test_a_json_is_given_without_other_files(model, camera):
     with pytest.raises(SecondhandError, match=r"detections\.json"):
         main([model, str(camera / "detections.json"), str(camera / "two.jpg")])

@@ -12,9 +12,10 @@ from pytorch_ood.detector import Mahalanobis as TorchMahalanobis
 from datasets.core.errors import SecondhandError
 from learners.evaluation.auroc import auroc
 from learners.rule.arrays import Outputs, softmax, with_margin
+from learners.rule.conformal import CalibrationScores
 from learners.rule.scores import rmds
 from learners.rule.scores.base import SCORES, normalise
-from learners.rule.scores.combined import Combined, conformal_p
+from learners.rule.scores.combined import Combined
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.msp import MSP
 from learners.rule.scores.rmds import RMDS
@@ -135,12 +136,13 @@ def test_distances_with_fewer_items_than_features_and_a_class_missing():
 
 def test_conformal_p_counts_as_defined_and_is_uniform_for_known_items():
     calibration = np.array([-3.0, -2, -2, -1])
-    p_values = conformal_p(calibration, np.array([-4.0, -3, -2, 0]))
-    np.testing.assert_allclose(p_values, [1 / 5, 2 / 5, 4 / 5, 1])
+    ranked = CalibrationScores.of(calibration)
+    for ranks in (ranked.p, ranked.rank):  # without groups they are the same
+        np.testing.assert_allclose(ranks(np.array([-4.0, -3, -2, 0])), [1 / 5, 2 / 5, 4 / 5, 1])
     refused = []
     for seed in range(200):
         values = np.random.default_rng(seed).normal(size=100)
-        refused.append(conformal_p(np.sort(values[:99]), values[99:])[0] <= 0.05)
+        refused.append(CalibrationScores.of(values[:99]).p(values[99:])[0] <= 0.05)
     assert 2 <= sum(refused) <= 20  # 5 % of 200, within three binomial sigmas
 
 
