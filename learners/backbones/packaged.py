@@ -25,7 +25,7 @@ from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing
 from learners.backbones.fetching import stored_sound_weights
 from learners.backbones.spec import SOUND, SPEECH, SPEECH_MEL
-from learners.backbones.yamnet import sound_tensors
+from learners.backbones.yamnet import sound_tensors, unit_variance
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def load_packaged(body: nn.Module, name: str) -> None:
     ours = body.state_dict()
     try:
         if name == SOUND:
-            state = _sound_state(path)
+            state = unit_variance(_sound_state(path))
             tensors = [state[key] for key in ours]
         else:
             tensors = _speech_tensors(path) if name == SPEECH else _lite_tensors(path)[: len(ours)]

@@ -7,6 +7,7 @@ one ends in silence.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -24,6 +25,8 @@ BLOCKS = (
     (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2),
     *[(512, 1)] * 5, (1024, 2), (1024, 1),
 )  # fmt: skip
+#: Added to the variances of the normalisations.
+EPS = 1e-4
 #: Natural logarithm of an empty spectrogram.
 SILENCE = math.log(YAMNET_OFFSET)
 #: Nepers of a grey value of 1, white: the network was given the logarithm of magnitudes.
@@ -48,7 +51,7 @@ class Convolution(nn.Module):
         super().__init__()
         padding = side // 2 if stride == 1 else 0
         self.conv = nn.Conv2d(before, after, side, stride, padding, groups=groups, bias=False)
-        self.norm = nn.BatchNorm2d(after, eps=1e-4)
+        self.norm = nn.BatchNorm2d(after, eps=EPS)
 
     def train(self, mode: bool = True) -> Convolution:
         super().train(mode)
@@ -153,3 +156,24 @@ def sound_tensors(index: Path) -> dict[str, Tensor]:
         "classifier.bias": values(last, "bias"),
     }
     return {name: value.contiguous() for name, value in state.items()}
+
+
+def unit_variance(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same function with larger weights: each convolution is divided by the deviation that its normalisation divides
+    by, whose variance becomes 1.
+
+    The published weights are 0.005 to 0.02 in size, and the normalisations multiply by up to 100. A step of Adam is as
+    large as the learning rate, whatever the size of the weight, so the rate that fine-tunes other bodies destroyed this
+    one in its first steps (docs/decisions.md).
+    """
+    scaled = dict(state)
+    for name, variance in state.items():
+        if name.endswith(".norm.running_var"):
+            place = name.removesuffix(".norm.running_var")
+            deviation = (variance.double() + EPS).sqrt()
+            for part in ("conv.weight", "norm.running_mean"):
+                values = state[f"{place}.{part}"]
+                each = deviation.reshape(-1, *[1] * (values.ndim - 1))
+                scaled[f"{place}.{part}"] = (values.double() / each).to(values.dtype)
+            scaled[name] = torch.full_like(variance, 1 - EPS)
+    return scaled
