@@ -55,6 +55,8 @@ def cut(files: Sequence[str], classes: Sequence[str], uploads: str, most: int) -
     ------
     SecondhandError : there are several JSON files, or no photo; or too many boxes. BadFile : the JSON cannot be used.
     """
+    from datasets.sources.megadetector import Results
+
     results = [file for file in files if is_json(file)]
     photos = [file for file in files if not is_json(file)]
     if not results:
@@ -83,7 +85,7 @@ def cut(files: Sequence[str], classes: Sequence[str], uploads: str, most: int) -
             raise BadFile(
                 results[0], "it needs too much memory. Send the part of it about these photos"
             )
-        boxes, pieces = Boxes(detections, classes), list[Cut]()
+        boxes, pieces = Boxes(Results([detections]), classes), list[Cut]()
         unclear = {
             Path(bad.path.replace("\\", "/")).name.casefold(): bad for bad in detections.rejected
         }
