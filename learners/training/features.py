@@ -132,7 +132,8 @@ def outputs_by_part(
     network: nn.Sequential, features: ByPart, parts: Sequence[Part]
 ) -> Iterator[tuple[list[Part], NDArray[np.float32], NDArray[np.float32]]]:
     """Those of the parts that have features, and the logits and features of a prediction, a block at a time."""
-    device = next(network.parameters()).device
+    weight = next(network.parameters(), None)  # None of embeddings whose head is taken off
+    device = torch.device("cpu") if weight is None else weight.device
     for x, rows in features:
         for block in chunked((part for part in parts if part in rows), BLOCK):
             of_block = x[torch.tensor([rows[part] for part in block])].to(device)
