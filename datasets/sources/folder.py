@@ -64,7 +64,9 @@ def scan_class_folders(root: Path, *, learned: bool) -> Rows:
                     log.warning(
                         "--data %s: class folder %s has no files", folder, quoted(plain_name(entry))
                     )
-                rows += [{"path": file, "label": plain_name(entry), "split": split} for file in files]
+                rows += [
+                    {"path": file, "label": plain_name(entry), "split": split} for file in files
+                ]
                 rejected += bad
                 class_files[entry] = files
     if not rows:
