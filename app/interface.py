@@ -205,8 +205,8 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             window = gr.Dropdown([], label="Window shown", visible=False)
             panels = gr.HTML("", elem_classes="sh-page")
             with gr.Column(visible=False) as afterwards:
-                # What belongs to the file before, and its value for another one.
                 alone: list[Any] = []  # of a recording: whether a correction is of the window shown
+                # What belongs to the file before, and its value for another one.
                 cleared = [] if alike is None else [(alike_part(alike, seen), None)]
                 if site.feedback is not None:
                     part = correction_part(site, name, seen, dial, [by_model, slider], window)
