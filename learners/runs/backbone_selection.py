@@ -55,7 +55,7 @@ ENOUGH, WINDOWS = 1000, 2000
 #: Most items of the first comparison, or so many of each class where these are more.
 FIRST, FIRST_OF_CLASS = 100, 6
 #: Level of the one-sided paired test by which a candidate is worse than the best on these.
-CLEARLY = 0.005
+CLEARLY = 0.025
 FOLDS = 3
 
 
