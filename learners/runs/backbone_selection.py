@@ -163,8 +163,8 @@ def compare(table: Items, settings: Settings, device: str) -> BackboneSelection:
     seed, training = settings.train.seed, _training_items(table)
     rows = _sample(training, seed, ENOUGH)
     few = max(FIRST, FIRST_OF_CLASS * len(table.classes))
-    # Where the first files are most of them, a second look would cost more than it saves.
-    rounds = [rows] if len(rows) < 2 * few else [_sample(rows, seed, few), rows]
+    # Where the first files are many of them, the second look at those that stay would cost more than it saves.
+    rounds = [rows] if len(rows) < 4 * few else [_sample(rows, seed, few), rows]
     found, names = dict[str, Candidate](), settings.network.candidates
     for rows in rounds:
         log.debug(

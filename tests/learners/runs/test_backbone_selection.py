@@ -235,7 +235,7 @@ def test_of_many_files_a_few_are_tried_first(items, networks, tmp_path, monkeypa
         for folder in (networks / "sees", tmp_path / "sees too", networks / "blind")
     )
     count = int(items.frame["split"].eq("train").sum())
-    few = count // 2
+    few = count // 4
     monkeypatch.setattr(backbone_selection, "FIRST", few)
     monkeypatch.setattr(backbone_selection, "FIRST_OF_CLASS", 1)
     alone = compare(items, settings_for(f"auto:{blind},{sees}"), "cpu")
