@@ -13,6 +13,7 @@ from app.boxes import learns_from, of_boxes
 from app.dial import Dial
 from app.feedback import Feedback
 from app.labels import Choices, Row
+from app.panels import shown_window
 from app.serving import Site
 from app.views import QUIET, Seen, name_here, note_html
 from datasets.core.errors import SecondhandError, counted
@@ -34,18 +35,22 @@ NOT_KEPT = (
 
 
 class Correction(NamedTuple):
-    """The inputs of a part that takes corrections, its message, and the event after which the state has the label."""
+    """The inputs of a part that takes corrections, its message, and the event after which the state has the label; and
+    whether the correction is of a window ``alone``."""
 
     row: Any
     label: Any
     note: Any
     saved: Any
+    alone: Any
 
 
 def correction_part(
-    site: Site, name: str, seen: Any, dial: Dial, chosen: list[Any], *, of_table: bool = False
+    site: Site, name: str, seen: Any, dial: Dial, chosen: list[Any], window: Any = None
 ) -> Correction:
-    """A part to correct an answer of a model under the rule that is ``chosen``; ``of_table`` : any of several ones."""
+    """A part to correct an answer of a model under the rule that is ``chosen``: that of a file, or of the ``window`` of a
+    recording that is shown; without a window any of several files."""
+    of_table = window is None
     choices, feedback = Choices.of(site.models[name].predictor), site.feedback
     info = "It goes into the CSV. " if of_table else ""
     if feedback is not None:
@@ -61,17 +66,27 @@ def correction_part(
                 [], value=None, label="Row", info="Type to find a file, then arrow down and Enter.",
                 visible=of_table,
             )  # fmt: skip
+            alone = gr.Checkbox(False, label="Only the window shown", visible=False)
             label = label_input(choices, "Right label" if of_table else "It is", info=info)
         button = gr.Button("Correct" if of_table else "Save the correction")
         note = gr.HTML("", elem_classes="sh-page")
 
     def save(
-        seen: Seen, row: int | None, label: object, by_model: bool, place: float
+        seen: Seen,
+        row: int | None,
+        label: object,
+        by_model: bool,
+        place: float,
+        alone: bool,
+        window: str | None = None,
     ) -> tuple[Seen, str]:
         row = row if of_table else 0
         if row is None or not 0 <= row < len(seen.answers):
             return seen, note_html(f"Choose a {'row' if of_table else 'file'} first.", status=True)
         rule, answer = dial.rule(None if by_model else place), seen.answers[row]
+        if alone:
+            part = shown_window(answer, window).part._replace(path=answer.path)
+            answer = shown_window(answer, window)._replace(part=part)
         try:
             given, words = correct(site, name, rule.judge(answer), label)
         except SecondhandError as error:
@@ -80,8 +95,9 @@ def correction_part(
         where = f"Row {row + 1}: {given}." if of_table else saved
         return seen.corrected(row, given), note_html(where, status=True) + words
 
-    saved = button.click(save, [seen, row, label, *chosen], [seen, note], **QUIET)
-    return Correction(row, label, note, saved)
+    given = [seen, row, label, *chosen, alone, *([] if of_table else [window])]
+    saved = button.click(save, given, [seen, note], **QUIET)
+    return Correction(row, label, note, saved, alone)
 
 
 def label_input(choices: Choices, name: str, **more: Any) -> Any:
@@ -170,5 +186,7 @@ def corrections_tab(tab: Any, feedback: Feedback, choices: Choices) -> None:
 def _words(row: Row) -> str:
     """A correction in a list: file, moment, label and day."""
     moment = f", GPS {row['gps']}" if row.get("gps") else ""
+    if row.get("end"):
+        moment += f", {float(row['start'] or 0):g} to {float(row['end']):g} s"
     day = row.get("time", "")[:10]
     return f"{Path(row['path']).name}{moment}: {row['label']}{f' ({day})' if day else ''}"

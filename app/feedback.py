@@ -97,7 +97,7 @@ class Feedback:
             row = {
                 "path": copy.relative_to(self.folder).as_posix(),
                 "gps": "" if gps is None else repr(gps),
-                **({} if shown is None else box_cells(shown) | _prediction_cells(shown)),
+                **({} if shown is None else _part_cells(shown, kind) | _prediction_cells(shown)),
                 "model": model,
             }
             return self.table.save([row], label, choices)
@@ -129,6 +129,14 @@ class Feedback:
         if row is None:
             raise SecondhandError("This correction was removed in the meantime.")
         return row
+
+
+def _part_cells(shown: Prediction, kind: str) -> dict[str, str]:
+    """What of a file was shown: the span of a recording, or the box of a photo."""
+    start, end = shown.part.start, shown.part.end
+    if KINDS[kind].recordings and start is not None and end is not None:
+        return {"start": repr(float(start)), "end": repr(float(end))}
+    return box_cells(shown)
 
 
 def _prediction_cells(shown: Prediction) -> dict[str, str]:

@@ -205,11 +205,13 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             window = gr.Dropdown([], label="Window shown", visible=False)
             panels = gr.HTML("", elem_classes="sh-page")
             with gr.Column(visible=False) as afterwards:
+                alone: list[Any] = []  # of a recording: whether a correction is of the window shown
                 # What belongs to the file before, and its value for another one.
                 cleared = [] if alike is None else [(alike_part(alike, seen), None)]
                 if site.feedback is not None:
-                    part = correction_part(site, name, seen, dial, [by_model, slider])
+                    part = correction_part(site, name, seen, dial, [by_model, slider], window)
                     cleared += [(part.label, no_label(Choices.of(predictor))), (part.note, None)]
+                    alone = [part.alone]
     chosen = [by_model, slider]
 
     def show(seen: Seen, by_model: bool, place: float) -> str:
@@ -229,7 +231,9 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         windows = gr.Dropdown(choices=spans, value=next(iter(spans), None), visible=len(spans) > 1)
         judged = gr.Column(visible=any(not one.reason.failed for one in new.answers))
         html = show(new, by_model, place)
-        return [new, html, windows, "", judged, *[value for _, value in cleared]]
+        window_alone = gr.Checkbox(False, visible=len(spans) > 1)
+        empty = [value for _, value in cleared]
+        return [new, html, windows, "", judged, *empty, *[window_alone for _ in alone]]
 
     def draw(seen: Seen, window: str | None) -> str:
         return panels_html(predictor, seen, window)
@@ -244,7 +248,8 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         return dial.start if by_model else gr.skip(), *ruled(seen, by_model, place)
 
     drawing: dict[str, Any] = {"concurrency_limit": 4, **QUIET}
-    answered = [seen, result, window, panels, afterwards, *[part for part, _ in cleared]]
+    parts = [part for part, _ in cleared]
+    answered = [seen, result, window, panels, afterwards, *parts, *alone]
     for event in (file.change, button.click, at.submit):
         predicted = event(predict, [file, at, *chosen], answered, concurrency_limit=None, **QUIET)
         predicted.then(draw, [seen, window], panels, **drawing)
@@ -285,7 +290,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     gr.HTML(note_html(f"The rule{also} chosen under “One file” applies here too."))
     button = gr.Button("Predict", variant="primary")
     out = gr.HTML("", elem_classes="sh-page")
-    part = correction_part(site, name, seen, rules.dial, rules.chosen, of_table=True)
+    part = correction_part(site, name, seen, rules.dial, rules.chosen)
 
     def table(seen: Seen, by_model: bool, place: float) -> str:
         if not seen.answers:

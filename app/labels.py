@@ -81,7 +81,7 @@ class Choices:
         if not self.several:
             return self._one(check_label(label, spelling), spelling)
         given = label if isinstance(label, list | tuple) else [label or ""]
-        names = [n for text in given for n in self._written(str(text), spelling)]
+        names = [n for text in given for n in self._written(str(text or ""), spelling)]
         checked = {check_label(name, spelling) for name in names}
         checked = {NOTHING if is_nothing(name) else name for name in checked}
         if not checked:

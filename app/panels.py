@@ -27,6 +27,7 @@ from learners.templates import data_uri, render
 if TYPE_CHECKING:
     from PIL import Image
 
+    from learners.inference.predictions import Prediction
     from learners.inference.predictor import Predictor
 
 log = logging.getLogger(__name__)
@@ -122,9 +123,7 @@ def panels_html(predictor: Predictor, seen: Seen, window: str | None) -> str:
     if not seen.answers or not seen.answers[0].best:
         return ""
     answer, windows = seen.answers[0], seen.answers[0].windows
-    chosen = next((w for w in windows if span(w) == window), None)
-    surest = max(windows, key=lambda w: dict(w.top).get(answer.best, 0.0), default=answer)
-    displayed = chosen or surest
+    displayed = shown_window(answer, window)
     number = predictor.classes.index(displayed.best) if displayed.best else None
     part = displayed.part._replace(path=answer.path)
     try:
@@ -142,6 +141,13 @@ def panels_html(predictor: Predictor, seen: Seen, window: str | None) -> str:
         "app", "seen.html", strip=strip, panels=[panel_html(panel) for panel in panels],
         plain=predictor.spectrogram is None, similar=similar, answered=displayed.label != UNKNOWN,
     )  # fmt: skip
+
+
+def shown_window(answer: Prediction, window: str | None) -> Prediction:
+    """The window of this name; else that with the highest probability of the predicted class, or a short file itself."""
+    windows = answer.windows
+    chosen = next((w for w in windows if span(w) == window), None)
+    return chosen or max(windows, key=lambda w: dict(w.top).get(answer.best, 0.0), default=answer)
 
 
 def resembling(predictor: Predictor, part: Part) -> list[dict[str, Any]]:

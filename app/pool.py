@@ -504,7 +504,7 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
         return new, show(new), note, *fresh
 
     def save(turn: Turn, alone: bool, label: object, also: str = "") -> Turn:
-        label = [*(label if isinstance(label, list) else [label]), also] if also else label
+        label = [*(label if isinstance(label, list) else ()), also] if also else label
         saved = labelling.save(turn.file, label, alone=alone)
         # What else is left of its burst comes next.
         left = [number for number in labelling.burst(turn.file) if number not in saved]
@@ -527,12 +527,13 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
     tab.select(begin, turn, [turn, shown], concurrency_limit=None, **QUIET)
     said = {name: key for name, key in keys.items() if name not in choices.classes}
     if choices.several:
-        # What is chosen for nothing else, or else it is said that it contradicts the rest.
+        # Together with what is chosen, so that a contradiction is said.
         at_once = [(key, partial(save, also=name), [alone, other]) for name, key in said.items()]
         for name in keys.keys() - said.keys():
             # In the browser, so that no key is lost while another one is on its way.
             label = json.dumps(name)
-            switch = f"all => [all.includes({label}) ? all.filter(one => one != {label}) : [...all, {label}]]"
+            without = f"all.filter(one => one != {label})"
+            switch = f"all => [all?.includes({label}) ? {without} : [...(all ?? []), {label}]]"
             keys[name].click(None, other, other, js=switch, **QUIET)
     else:
         at_once = [(key, partial(save, label=name), [alone]) for name, key in keys.items()]

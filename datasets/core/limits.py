@@ -51,6 +51,8 @@ PASSING = (408, 425, 429, 500, 502, 503, 504)
 OF_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 #: Errors of a process, or of the machine, that has too many files open.
 _OF_OPEN_FILES = (errno.EMFILE, errno.ENFILE)
+#: The beginnings of what torch makes of them, of its workers and of what these hand over.
+_OF_TORCH = ("Too many open files", "received 0 items of ancdata")
 #: Errors of a file that another program has opened or locked; Windows has numbers of its own (sharing and lock violation).
 _HELD = (errno.EBUSY, errno.ETXTBSY, errno.EAGAIN, errno.EDEADLK)
 _HELD_ON_WINDOWS = (32, 33)
@@ -191,7 +193,12 @@ def _name_of(error: OSError) -> str:
 
 def check_open_files(error: BaseException) -> None:
     """Raise SecondhandError if this process, or the machine, has too many files open: the file is not at fault."""
+    said = ""
     if isinstance(error, OSError) and error.errno in _OF_OPEN_FILES:
+        said = os.strerror(error.errno or 0)
+    elif isinstance(error, RuntimeError) and str(error).startswith(_OF_TORCH):
+        said = "in the pipes of torch's workers"
+    if said:
         raise SecondhandError(
-            f"too many open files ({error.strerror}). Allow more with ulimit -n 4096, or use fewer --workers"
+            f"too many open files ({said}). Allow more with ulimit -n 4096, or use fewer --workers"
         ) from None

@@ -257,9 +257,8 @@ def _submit(pool: Executor, task: Callable[..., R], *arguments: Any) -> Future[R
         return pool.submit(task, *arguments)
     try:
         future = pool.submit(_run, task, *arguments)
-    except (
-        OSError
-    ):  # not all of its processes could be started, and the interpreter would wait for the others
+    except OSError:
+        # Not all of its processes could be started. The interpreter would wait for the others.
         _kill(_workers(pool))
         raise
     close_writer_of_results(pool)  # its processes start with the first task

@@ -74,12 +74,14 @@ def run(main: Callable[[], int]) -> None:
         # The reader of a pipe has closed it, as `| head` does. This is not an error.
         sys.stderr.close()
         status = 0
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         try:
             check_open_files(error)
         except SecondhandError as sentence:
             print(coloured("error:", _RED), sentence, file=sys.stderr)
             sys.exit(1)
+        if isinstance(error, RuntimeError):
+            raise
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         # A folder that is there, but takes no file, as /proc does.
         written = Path(error.filename or "/")

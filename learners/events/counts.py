@@ -137,7 +137,8 @@ def touching(predicted: pd.DataFrame, truth: pd.DataFrame) -> tuple[pd.Series, p
     """Whether each predicted event overlaps an event of its class, and each event a predicted one; as `matches`."""
     touches, touched = pd.Series(False, predicted.index), pd.Series(False, truth.index)
     for rows, events, overlap in _overlaps(predicted, truth):
-        touches[rows], touched[events] = overlap.any(axis=1), overlap.any(axis=0)
+        touches[rows] = np.asarray(overlap.any(axis=1))
+        touched[events] = np.asarray(overlap.any(axis=0))
     return touches, touched
 
 

@@ -127,8 +127,7 @@ def _touched(figures: Mapping[str, Any]) -> str:
     """The end of a sentence on found events, where others are overlapped by an event that finds another one; else ""."""
     if (touched := figures["touched"]) == figures["found"]:
         return ""
-    overlap = "1 overlaps" if touched == 1 else f"{touched} overlap"
-    return f"; {overlap} a predicted event of the class, which finds one event at most"
+    return f"; {touched} overlap a predicted event of their class, which finds one event at most"
 
 
 def _false_alarms(figures: Mapping[str, Any]) -> str:

@@ -344,11 +344,14 @@ class Platt:
                 shifts[k] = np.clip(factor * shift + offset, *SHIFTS)
             message = ""
             if min(count, without) < ENOUGH_OF_A_LABEL * effect:
-                counted_as = f", which count as {count / effect:.1f} and {without / effect:.1f}"
+                alike = (
+                    f", which count as {count / effect:.1f} and {without / effect:.1f} because those of a group are alike"
+                    if effect > 1
+                    else ""
+                )
                 message = (
-                    f"too few calibration items to calibrate this label: {count} with it and {without} without"
-                    f"{f'{counted_as} because those of a group are alike' if effect > 1 else ''}; at least "
-                    f"{ENOUGH_OF_A_LABEL} of each are needed{fallback}"
+                    f"too few calibration items to calibrate this label: {count} with it and {without} without{alike}; "
+                    f"at least {ENOUGH_OF_A_LABEL} of each are needed{fallback}"
                 )
             messages.append(message)
         count = int(known.sum(axis=0).max())

@@ -1,7 +1,8 @@
 """Backbone selection (``--backbone auto``): ranks a few backbones by cross-validated linear probes.
 
 A linear probe is fitted to each candidate's features of the training files, without augmentation, and
-cross-validated. Validation, calibration and test files are not used, so their metrics stay unbiased.
+cross-validated. Validation, calibration and test files are not used, so their metrics stay unbiased. Of many files a few
+are tried first, and only the candidates that are not clearly worse on them see the others.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 from torch.nn import functional
 
 from datasets.core import progress
@@ -41,6 +43,7 @@ from learners.files.names import last_part
 from learners.inference.embedding import extract_features
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
+from learners.rule.thresholds import clustered_error
 from learners.runs.folder import BACKBONES
 from learners.training.members import explain_errors
 from learners.training.probe import fit_probe
@@ -49,6 +52,10 @@ log = logging.getLogger(__name__)
 
 #: Most training items used, and most windows of them; more would hardly separate the candidates better.
 ENOUGH, WINDOWS = 1000, 2000
+#: Most items of the first comparison, or so many of each class where these are more.
+FIRST, FIRST_OF_CLASS = 100, 6
+#: Level of the one-sided paired test by which a candidate is worse than the best on these.
+CLEARLY = 0.025
 FOLDS = 3
 
 
@@ -62,6 +69,7 @@ class Candidate:
     accuracy, low, high : accuracy in [0, 1] and its exact 95 % confidence limits.
     nll : mean negative log-likelihood of the files, in nats.
     ms : milliseconds of a forward pass per file on this machine.
+    files : number of training items that it was shown.
     why : why the backbone cannot be used (its metrics are then NaN); else "".
     """
 
@@ -72,11 +80,12 @@ class Candidate:
     nll: float = np.nan
     ms: float = np.nan
     why: str = ""
+    files: int = 0
 
 
 @dataclass
 class BackboneSelection:
-    """Value of ``--backbone``, chosen backbone, number of training items used, and results of the candidates."""
+    """Value of ``--backbone``, chosen backbone, number of training items it was shown, and results of the candidates."""
 
     requested: str
     chosen: str
@@ -132,11 +141,15 @@ class Features(NamedTuple):
 
 
 def choose(requested: str, files: int, candidates: Sequence[Candidate]) -> BackboneSelection:
-    """The candidate with the lowest NLL, and all of them in this order; those that cannot be used come last.
+    """The candidate with the lowest NLL, and all of them in this order; those that were shown fewer files follow, and last
+    come those that cannot be used.
 
     ``requested`` : value of ``--backbone``. ``files`` : number of training items of the probes.
     """
-    ranked = sorted(candidates, key=lambda candidate: (bool(candidate.why), candidate.nll))
+    ranked = sorted(
+        candidates,
+        key=lambda candidate: (bool(candidate.why), -candidate.files, candidate.nll),
+    )
     if ranked[0].why:
         raise SecondhandError(
             f"--backbone {requested}: no candidate can be used. "
@@ -147,41 +160,75 @@ def choose(requested: str, files: int, candidates: Sequence[Candidate]) -> Backb
 
 def compare(table: Items, settings: Settings, device: str) -> BackboneSelection:
     """Fit a probe to the features of each candidate, and `choose` by the results, which are logged."""
-    rows = _sample(_training_items(table), settings.train.seed)
-    log.debug(
-        "comparing %d backbones by a linear probe on %d training items (%d-fold cross-validation)",
-        len(settings.network.candidates), len(rows), FOLDS,
-    )  # fmt: skip
-    candidates = []
-    for name in settings.network.candidates:
-        start = time.monotonic()
-        try:
-            # Naming the chosen backbone instead of auto must give the same training.
-            with (
-                progress.step(f"Comparing backbones: {shown(name)}"),
-                explain_errors(),
-                torch.random.fork_rng(),
-            ):
-                features = _features(name, rows, table, settings, device)
-                candidate = _probed(name, features, table.classes, settings)
-        except SecondhandError as error:
-            candidate = Candidate(name, why=str(error))
-            # Not every platform has the package of the second default; the third may be fetched later.
-            by_default = settings.network.backbone == SOUND_BACKBONE
-            level = logging.INFO if name == SOUND else logging.DEBUG
-            log.log(
-                level if by_default else logging.WARNING,
-                "Backbone %s is left out: %s",
-                shown(name),
-                error,
-            )
-        else:
-            log.debug("%s: NLL %.3f (%.0f s)", shown(name), candidate.nll, time.monotonic() - start)
-        candidates.append(candidate)
-    selection = choose(settings.network.backbone, len(rows), candidates)
+    seed, training = settings.train.seed, _training_items(table)
+    rows = _sample(training, seed, ENOUGH)
+    few = max(FIRST, FIRST_OF_CLASS * len(table.classes))
+    # Where the first files are many of them, the second look at those that stay would cost more than it saves.
+    rounds = [rows] if len(rows) < 4 * few else [_sample(rows, seed, few), rows]
+    found, names = dict[str, Candidate](), settings.network.candidates
+    for rows in rounds:
+        log.debug(
+            "comparing %d backbones by a linear probe on %d training items (%d-fold cross-validation)",
+            len(names), len(rows), FOLDS,
+        )  # fmt: skip
+        losses = dict[str, pd.Series]()
+        for name in names:
+            found[name], of_items = _tried(name, rows, table, settings, device)
+            if of_items is not None:
+                losses[name] = of_items
+        names = _not_clearly_worse(losses, split_units(rows))
+        if len(names) < 2:
+            break
+    selection = choose(settings.network.backbone, len(rows), [*found.values()])
     for line in as_table(selection.candidates).to_string(index=False).splitlines():
         log.debug("%s", line)
     return selection
+
+
+def _tried(
+    name: str, rows: pd.DataFrame, table: Items, settings: Settings, device: str
+) -> tuple[Candidate, pd.Series | None]:
+    """The result of a backbone on the items ``rows``, and its NLL of each; None where it cannot be used, which is logged."""
+    start = time.monotonic()
+    try:
+        # Naming the chosen backbone instead of auto must give the same training.
+        with (
+            progress.step(f"Comparing backbones: {shown(name)}"),
+            explain_errors(),
+            torch.random.fork_rng(),
+        ):
+            features = _features(name, rows, table, settings, device)
+            candidate, losses = _probed(name, features, table.classes, settings)
+    except SecondhandError as error:
+        # Not every platform has the package of the second default; the third may be fetched later.
+        by_default = settings.network.backbone == SOUND_BACKBONE
+        level = logging.INFO if name == SOUND else logging.DEBUG
+        log.log(
+            level if by_default else logging.WARNING,
+            "Backbone %s is left out: %s",
+            shown(name),
+            error,
+        )
+        return Candidate(name, why=str(error)), None
+    log.debug("%s: NLL %.3f (%.0f s)", shown(name), candidate.nll, time.monotonic() - start)
+    return replace(candidate, files=len(rows)), losses
+
+
+def _not_clearly_worse(losses: Mapping[str, pd.Series], groups: pd.Series) -> list[str]:
+    """Names of the candidates that a paired t-test between groups does not find worse than the best, in their order.
+
+    ``losses`` : NLL by row of the items, of each candidate. ``groups`` : group number of each row.
+    """
+    if not losses:
+        return []
+    best = losses[min(losses, key=lambda name: losses[name].mean())]
+    kept = []
+    for name, of_items in losses.items():
+        behind = (of_items - best).dropna()  # on the items that both could read
+        error, freedom = clustered_error(behind.to_numpy(), groups[behind.index].to_numpy())
+        if not freedom > 0 or behind.mean() <= stdtrit(freedom, 1 - CLEARLY) * error:
+            kept.append(name)
+    return kept
 
 
 def as_table(candidates: Sequence[Candidate]) -> pd.DataFrame:
@@ -193,6 +240,7 @@ def as_table(candidates: Sequence[Candidate]) -> pd.DataFrame:
             "backbone": shown(candidate.backbone),
             "accuracy": f"{candidate.accuracy:.3f} [{candidate.low:.3f}, {candidate.high:.3f}]",
             "NLL": f"{candidate.nll:.3f}",
+            "items": str(candidate.files),
             "ms a file": f"{candidate.ms:.1f}",
             "left out": "",
         }
@@ -214,12 +262,12 @@ def _read(record: Path) -> BackboneSelection | None:
         return None
 
 
-def _sample(rows: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """A stratified random sample of at most `ENOUGH` rows."""
+def _sample(rows: pd.DataFrame, seed: int, most: int) -> pd.DataFrame:
+    """A stratified random sample of at most ``most`` rows."""
     mixed = rows.sample(frac=1, random_state=seed)
     of_class = mixed.groupby("label")["label"]
     place = (of_class.cumcount() + 0.5) / of_class.transform("size")
-    kept = place.sort_values(kind="stable").index[:ENOUGH]
+    kept = place.sort_values(kind="stable").index[:most]
     return rows.loc[sorted(kept)].reset_index(drop=True)
 
 
@@ -288,11 +336,15 @@ def _features(
     return Features(features[good], items, rows.iloc[numbers], ms)
 
 
-def _probed(name: str, features: Features, classes: Sequence[str], settings: Settings) -> Candidate:
-    """The result of a backbone: of a linear probe, cross-validated on its features."""
+def _probed(
+    name: str, features: Features, classes: Sequence[str], settings: Settings
+) -> tuple[Candidate, pd.Series]:
+    """The result of a backbone: of a linear probe, cross-validated on its features; and the NLL by row of the items."""
     nll, right = _cross_validated(features, classes, settings)
-    accuracy, low, high = fraction(right, split_units(features.rows).to_numpy())
-    return Candidate(name, accuracy, low, high, float(nll.mean()), features.ms)
+    rows = features.rows
+    accuracy, low, high = fraction(right, split_units(rows).to_numpy())
+    candidate = Candidate(name, accuracy, low, high, float(nll.mean()), features.ms)
+    return candidate, pd.Series(nll, rows.index)
 
 
 def _cross_validated(
@@ -322,8 +374,11 @@ def _cross_validated(
 
 
 def _ms_a_picture(predictor: Predictor, shape: tuple[int, int]) -> float:
-    """Milliseconds of a forward pass per picture: the shortest of three, after a warm-up."""
-    batch, times = np.full((32, 3, *shape), 128, np.uint8), []
+    """Milliseconds of a forward pass per picture: the shortest of three, after a warm-up.
+
+    Batches are small, so that the timing costs less than the comparison.
+    """
+    batch, times = np.full((8, 3, *shape), 128, np.uint8), []
     for _ in range(4):
         began = time.perf_counter()
         predictor.forward(batch)

@@ -315,7 +315,7 @@ def test_a_rule_on_another_score_and_the_way_back_to_it(open_pages, pictures, up
     assert not page.locator("input[type=checkbox]:visible").is_checked()
 
 
-def test_a_long_sound(open_pages, tmp_path):
+def test_a_long_sound(open_pages, tmp_path, up):
     from playwright.sync_api import expect
 
     page = open_pages(viewport={"width": 390, "height": 850})
@@ -338,6 +338,15 @@ def test_a_long_sound(open_pages, tmp_path):
     page.get_by_role("option").last.click()
     page.wait_for_function("document.querySelector('.sh-panel figcaption').innerText")
     page.locator(".sh-panel:visible", has_text="looked for “high”").wait_for()
+    page.get_by_text("This is wrong").locator("visible=true").click()
+    page.get_by_label("Only the window shown").locator("visible=true").check()
+    page.get_by_label("It is").locator("visible=true").first.fill("low")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Save the correction").locator("visible=true").click()
+    page.get_by_text("Saved. Thank you.").locator("visible=true").wait_for()
+    row = pd.read_csv(up.folder / "kept" / "feedback.csv").iloc[-1]
+    last = next(up.models["tones"].predictor.predict([str(tmp_path / "a.wav")])).windows[-1].part
+    assert (row["label"], row["start"], row["end"]) == ("low", last.start, last.end)
 
 
 def test_strain_at_its_loudest_and_at_a_moment(open_pages, tmp_path):

@@ -11,10 +11,12 @@ import pytest
 from app.corrected import correct
 from app.feedback import Feedback
 from app.labels import Choices
+from app.panels import shown_window
 from app.pool import Labelling
 from app.serving import Served, Site
 from app.settings import PageSettings
 from app.training import Training
+from app.views import span
 from datasets.core.errors import SecondhandError
 from datasets.items.preparing import read_items
 from datasets.items.settings import SignalSettings
@@ -24,7 +26,7 @@ from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.rule.fitting import uncalibrated
 from learners.suggest import main as suggest
-from tests.app.sites import colours
+from tests.app.sites import colours, tone, tones
 from tests.app.test_pool import ready
 from tests.learners.rules import plain_rule
 from tests.pictures import write_pictures
@@ -194,3 +196,26 @@ def test_a_model_of_several_labels_outside_its_run_names_what_is_needed(tmp_path
         Training(tmp_path / "runs").words(
             [Path("t.csv")], "usual", tmp_path / "copied", several=True
         )
+
+
+def test_a_window_of_a_recording_is_corrected_by_itself(tmp_path: Path) -> None:
+    """One window without a call does not make the whole recording background."""
+    served = Served("tones", Predictor(tones()))
+    try:
+        file = str(tone(tmp_path / "a.wav", "low", "high", "low"))
+        (answer,) = served.predictor.predict([file])
+        site = Site({"tones": served}, str(tmp_path), PageSettings(), Feedback(tmp_path / "kept"))
+        window = shown_window(answer, span(answer.windows[1]))
+        correct(site, "tones", window, "none")
+        correct(site, "tones", answer, "high")
+        correct(site, "tones", window, "low")
+        assert site.feedback is not None
+        rows = [(row["label"], row["start"], row["end"]) for row in site.feedback.table.rows()]
+        start, end = window.part.start, window.part.end
+        assert rows == [("high", "", ""), ("low", repr(start), repr(end))]
+        assert start is not None
+        assert start > 0
+        table = load_table(str(site.feedback.table.file), check=False, learned=False).frame
+        assert [*table["start"].dropna()] == [start]
+    finally:
+        served.close()

@@ -49,7 +49,7 @@ def test_a_table_to_fill_in_and_a_sheet(world, tmp_path, capsys, monkeypatch):
     filled.to_csv(out, index=False)
     table = load_table(out)
     assert sorted(table.frame["label"]) == ["a", "a", "b", "b"]
-    assert [item.reason for item in table.rejected] == ["no label (row 6 of next.csv)"]
+    assert [item.reason for item in table.rejected] == ["not labelled yet (row 6 of next.csv)"]
     with pytest.raises(SecondhandError, match=r"next\.csv already exists"):
         main(["run/model", "pool", "--out", str(out)])
     assert list(pd.read_csv(out)["label"][:4]) == ["a", "b", "a", "b"], "no label is lost"

@@ -451,7 +451,12 @@ def test_an_archive_that_is_replaced_is_read_as_it_is_now(
 def test_too_many_open_files_are_no_fault_of_a_file() -> None:
     with pytest.raises(SecondhandError, match=r"too many open files.*ulimit -n"):
         limits.check_open_files(OSError(24, "Too many open files", "/data/a.jpg"))
+    of_torch = "Too many open files. Communication with the workers is no longer possible. Please"
+    for said in (of_torch, "received 0 items of ancdata"):
+        with pytest.raises(SecondhandError, match=r"too many open files.*ulimit -n"):
+            limits.check_open_files(RuntimeError(said))
     limits.check_open_files(FileNotFoundError(2, "No such file"))
+    limits.check_open_files(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,9 @@ def test_calls_that_one_event_lasts_over_are_counted_in_both_ways(world, tmp_pat
     call = [str(world / "model"), "--data", str(tmp_path / "t.csv"), "--out", str(tmp_path / "r")]
     assert main([*call, "--events", "--threshold", "0.5"]) == 0
     output = capsys.readouterr().out
-    assert "Found 2 of 4 events in 0.0025 hours; 4 overlap a predicted event of the class" in output
+    assert (
+        "Found 2 of 4 events in 0.0025 hours; 4 overlap a predicted event of their class," in output
+    )
     report = json.loads((tmp_path / "r/report.json").read_text())
     assert (report["found"], report["touched"], report["repeated"]) == (2, 4, 0)
     page = (tmp_path / "r/index.html").read_text()

@@ -201,11 +201,51 @@ def test_few_groups_can_be_judged_too(groups: list[str]) -> None:
     assert (losses < np.log(2)).all()
 
 
-def test_of_many_files_as_many_of_each_class_as_it_has_its_part(monkeypatch):
-    monkeypatch.setattr(backbone_selection, "ENOUGH", 40)
+def test_of_many_files_as_many_of_each_class_as_it_has_its_part():
     rows = table(["a"] * 300 + ["b"] * 90 + ["c"] * 10, [""] * 400)
-    counts = backbone_selection._sample(rows, 0)["label"].value_counts()
+    counts = backbone_selection._sample(rows, 0, 40)["label"].value_counts()
     assert counts.to_dict() == {"a": 30, "b": 9, "c": 1}
+
+
+@pytest.mark.parametrize(
+    ("behind", "groups", "kept"),
+    [
+        (0.0, 40, True),
+        (0.1, 40, True),  # a standard error is 0.08
+        (0.5, 40, False),
+        (0.5, 2, True),  # two speakers show nothing
+        (0.5, 1, True),
+    ],
+)
+def test_only_what_is_clearly_worse_sees_no_more_files(behind, groups, kept) -> None:
+    rng = np.random.default_rng(0)
+    best = pd.Series(rng.exponential(0.3, 40))
+    noise = rng.normal(0, 0.5, 40)
+    other = best + behind + noise - noise.mean()
+    other[40] = 9.0  # an item that the best could not read
+    number = pd.Series(np.arange(41) % groups)
+    names = backbone_selection._not_clearly_worse({"other": other, "best": best}, number)
+    assert names == (["other", "best"] if kept else ["best"])
+
+
+def test_of_many_files_a_few_are_tried_first(items, networks, tmp_path, monkeypatch) -> None:
+    save(tmp_path / "sees too", "test_resnet")
+    sees, too, blind = (
+        f"local-dir:{folder}"
+        for folder in (networks / "sees", tmp_path / "sees too", networks / "blind")
+    )
+    count = int(items.frame["split"].eq("train").sum())
+    few = count // 4
+    monkeypatch.setattr(backbone_selection, "FIRST", few)
+    monkeypatch.setattr(backbone_selection, "FIRST_OF_CLASS", 1)
+    alone = compare(items, settings_for(f"auto:{blind},{sees}"), "cpu")
+    assert [(one.backbone, one.files) for one in alone.candidates] == [(sees, few), (blind, few)]
+    assert alone.files == few
+    two = compare(items, settings_for(f"auto:{blind},no_such_net,{sees},{too}"), "cpu")
+    assert [(one.backbone, one.files) for one in two.candidates] == [
+        (sees, count), (too, count), (blind, few), ("no_such_net", 0),
+    ]  # fmt: skip
+    assert two.files == count
 
 
 def test_the_windows_of_an_item_are_judged_together() -> None:
@@ -260,21 +300,6 @@ def test_sounds_are_compared_by_the_spectrograms_of_each_backbone(pitches, netwo
         assert np.allclose(features, theirs, atol=1e-5)
 
 
-@pytest.mark.usefixtures("sound_weights")
-def test_by_default_the_best_of_three_backbones_hears(pitches, tmp_path):
-    words = ["--data", str(pitches), "--near-duplicates", "ignore", "--epochs", "0"]
-    assert main([*words, "--out", str(tmp_path / "run")]) == 0
-    record = json.loads((tmp_path / "run/backbones.json").read_text())
-    assert {one["backbone"]: one["why"] for one in record["candidates"]} == {
-        "embedded": "",
-        "embedded/speech": "",
-        "embedded/sound": "",
-    }
-    bundle = load_bundle(tmp_path / "run/model", network=False)
-    assert bundle.spec.backbone == record["chosen"]
-    assert bundle.spectrogram["rate"] == (8000 if record["chosen"] == "embedded" else 16_000)
-
-
 @pytest.mark.usefixtures("sound_weights", "unreported")
 def test_a_body_of_sound_is_trained_and_predicts_windows_of_any_length(pitches, tmp_path):
     words = ["--data", str(pitches), "--near-duplicates", "ignore", "--epochs", "1", "--bs", "8"]
@@ -297,36 +322,47 @@ def test_a_body_of_sound_is_trained_and_predicts_windows_of_any_length(pitches, 
 
 
 @pytest.mark.usefixtures("sound_weights")
-def test_calls_above_what_the_body_of_sound_hears_are_another_ones(tmp_path):
-    """It hears up to 7.5 kHz; these calls rise or fall between 9 and 14 kHz."""
+def test_by_default_the_best_of_three_backbones_hears_also_what_is_above_the_body_of_sound(
+    tmp_path,
+):
+    """That one hears up to 7.5 kHz; these calls rise or fall between 9 and 14 kHz."""
     rng, t = np.random.default_rng(0), np.arange(13_230) / 44_100
     for label, sign in (("rising", 1), ("falling", -1)):
-        (tmp_path / label).mkdir()
+        (tmp_path / "calls" / label).mkdir(parents=True)
         for i in range(12):
             middle = rng.uniform(11_000, 12_000)
             sweep = np.sin(2 * np.pi * (middle * t + sign * 8000 * (t - 0.15) ** 2))
             sound = 0.3 * sweep * np.hanning(len(t)) + 0.01 * rng.normal(size=len(t))
-            soundfile.write(tmp_path / label / f"{i}.wav", sound, 44_100)
-    settings = Settings().but(data=str(tmp_path), near_duplicates="ignore", resize="squash")
-    items = read_items(settings.data, settings.signal, 0)
-    selection = compare(items, settings.but(backbone=SOUND_BACKBONE), "cpu")
-    found = {one.backbone: one for one in selection.candidates}
-    assert selection.chosen == "embedded"
-    assert found["embedded"].accuracy > 0.9
-    assert found["embedded/sound"].nll > 2 * found["embedded"].nll
+            soundfile.write(tmp_path / "calls" / label / f"{i}.wav", sound, 44_100)
+    words = ["--data", str(tmp_path / "calls"), "--near-duplicates", "ignore", "--epochs", "0"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    record = json.loads((tmp_path / "run/backbones.json").read_text())
+    found = {one["backbone"]: one for one in record["candidates"]}
+    assert {name: one["why"] for name, one in found.items()} == {
+        "embedded": "",
+        "embedded/speech": "",
+        "embedded/sound": "",
+    }
+    assert record["chosen"] == "embedded"
+    assert found["embedded"]["accuracy"] > 0.9
+    assert found["embedded/sound"]["nll"] > 2 * found["embedded"]["nll"]
+    bundle = load_bundle(tmp_path / "run/model", network=False)
+    assert bundle.spec.backbone == "embedded"
+    assert bundle.spectrogram["rate"] == 44_100
 
 
-def test_a_training_goes_on_without_the_body_that_cannot_be_fetched(
+def test_a_training_goes_on_without_the_bodies_that_cannot_be_fetched(
     pitches, tmp_path, monkeypatch, caplog
 ):
-    missing = replace(PACKAGED[SOUND], module="no_such_module")
-    monkeypatch.setitem(PACKAGED, SOUND, missing)
+    for name in ("embedded", SOUND):
+        missing = replace(PACKAGED[name], module="no_such_module")
+        monkeypatch.setitem(PACKAGED, name, missing)
     monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
     settings = Settings().but(data=str(pitches), near_duplicates="ignore", resize="squash")
     items = read_items(settings.data, settings.signal, 0)
     with caplog.at_level("INFO"):
         selection = compare(items, settings.but(backbone=SOUND_BACKBONE), "cpu")
-    assert selection.chosen in ("embedded", "embedded/speech")
+    assert selection.chosen == "embedded/speech"
     assert "embedded/sound is left out" in caplog.text
     assert f"pip install --no-deps {missing.requirement}" in caplog.text
 
