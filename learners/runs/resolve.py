@@ -15,7 +15,7 @@ from datasets.core.lookup import Lookup
 from datasets.core.options import flag
 from datasets.items.items import Items
 from datasets.kinds.base import KINDS
-from learners.backbones.spec import EMBEDDING
+from learners.backbones.spec import EMBEDDING, HEAD_ONLY
 from learners.cli.settings import SOUND_BACKBONE, Settings
 
 
@@ -65,6 +65,8 @@ def resolve(
         elif not origin:
             values["resize"] = _resize(values["resize"], items.kind)
             values["backbone"] = backbone or _backbone(asked, items.kind)
+            if fitted and values["backbone"] in HEAD_ONLY and "epochs" not in asked.chosen:
+                values["epochs"] = 0
         if not fitted and values["freeze_epochs"] == "fit":
             values["freeze_epochs"] = 1 if values["epochs"] else 20
         if values["lr"] is None:

@@ -27,6 +27,7 @@ from datasets.kinds.base import KINDS, spectrogram_from_dict
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners import distributed
 from learners.backbones.hub import read_mel
+from learners.backbones.spec import HEAD_ONLY
 from learners.cameras.boxes import check_whole_photos
 from learners.cli.settings import Settings
 from learners.inference.engine import pick_device
@@ -214,6 +215,11 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
         )
     if selection is not None:
         log.info("Backbone: %s", selection.summary)
+    if to_build.network.backbone in HEAD_ONLY and to_build.train.epochs < first.train.epochs:
+        log.info(
+            "%s: only the head is trained. To train the body as well: --epochs %d",
+            to_build.network.backbone, first.train.epochs,
+        )  # fmt: skip
     task = choose_task(to_build, items.table, origin)
 
     with progress.step("Loading PyTorch"):

@@ -35,7 +35,7 @@ MAX_ROWS = 2000
 FOLDS = 3
 #: Rows that are standardised at once: 30 MB with 2000 features.
 BLOCK = 2048
-#: Largest gradient component at the end of a fit: EXACT gives logits accurate to 2e-3, ROUGH cross-validated losses
+#: Largest gradient component at the end of a fit: EXACT gives logits accurate to 5e-3, ROUGH cross-validated losses
 #: accurate to 1e-3.
 EXACT, ROUGH = 1e-5, 3e-3
 #: Multiplications of a layer with all rows from which one fold is held out, all threads are used, and `SOONER` will do

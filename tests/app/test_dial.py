@@ -93,7 +93,9 @@ def test_a_correction_keeps_the_prediction_of_the_step_that_was_shown(site, tmp_
     answers = predictor.predict(map(str, files))
     gained = next(a for a in answers if a.label == UNKNOWN != loosest.judge(a).label)
     with gr.Blocks() as page:
-        correction_part(site, "points", gr.State(), dial, [gr.Checkbox(), gr.Slider()])
+        correction_part(
+            site, "points", gr.State(), dial, [gr.Checkbox(), gr.Slider()], gr.Dropdown()
+        )
     (save,) = page.fns.values()
     seen, _ = save.fn(Seen((gained,)), None, "green", False, dial.high)
     assert seen.labels == {0: "green"}

@@ -51,6 +51,12 @@ def items(kind: str) -> Items:
             for asked in ({"head": "cosine"}, {"freeze_epochs": 1})
             for kind, lr_mult in (("picture", 100), ("strain", 100), ("sound", 2))
         ),
+        # Of a body that fine-tuning does not improve, the head.
+        ({"backbone": "embedded/sound"}, {"items": "sound"}, {"epochs": 0, "freeze_epochs": "fit"}),
+        ({}, {"items": "sound", "backbone": "embedded/sound"}, {"epochs": 0, "lr": 3e-4}),
+        ({}, {"items": "sound", "backbone": "embedded/speech"}, {"epochs": 5}),
+        ({"epochs": 5}, {"items": "sound", "backbone": "embedded/sound"}, {"epochs": 5}),
+        ({"head": "cosine"}, {"items": "sound", "backbone": "embedded/sound"}, {"epochs": 5, "freeze_epochs": 1}),
         ({"head": "linear"}, {"items": "picture"}, {"freeze_epochs": "fit"}),
         ({"head": "stages"}, {"items": "picture"}, {"freeze_epochs": "fit"}),
         ({"head": "cosine", "epochs": 0}, {"items": "picture"}, {"freeze_epochs": 20}),
