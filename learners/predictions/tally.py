@@ -63,7 +63,8 @@ class Tally:
             files = counted(self.count, "file")
             text = summary or f"{files}: {self.answered} answered, {unknown} unknown{reasons}"
             if self.window is not None:
-                text = f"{text.rstrip('.')}. Windows are {self.window:.4g} s long"
+                stop = "." * text.endswith(".")
+                text = f"{text.rstrip('.')}. Windows are {self.window:.4g} s long{stop}"
             log.info("%s", text)
         if bad := self.whys[Why.BAD_FILE]:
             print(f"{bad} of {self.count} files could not be read", file=sys.stderr)

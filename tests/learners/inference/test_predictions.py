@@ -161,7 +161,8 @@ def test_the_command_says_what_of_the_windows_is_in_no_event(
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 1
     assert err.splitlines()[-1] == (
-        "0 events in 2 recordings. 2 recordings without events. 6 windows: 0 answered, 6 unknown (6 ambiguous)."
+        "0 events in 2 recordings. 2 recordings without events. 6 windows: 0 answered, 6 unknown (6 ambiguous). "
+        "Windows are 1 s long."
     )
     assert main([*call, "--events", "--threshold", "0", "--min-length", "0.9"]) == 0
     out, err = capsys.readouterr()
