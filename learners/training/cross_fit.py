@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from datasets.core import progress
+from datasets.core.files import write_beside
 from datasets.core.part import Part
 from datasets.items.items import Items
 from datasets.items.rehearsal import is_rehearsed
@@ -181,9 +182,7 @@ def save_features(folder: Path, features: ByPart) -> None:
         tensors[str(number)] = x[torch.tensor([rows[part] for part in parts])].contiguous()
         names.append([{"path": part.path, **part.cells()} for part in parts])
     folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / "features.tmp"
-    save_file(tensors, beside, {"parts": json.dumps(names)})
-    beside.replace(folder / "features.safetensors")
+    write_beside(folder / "features.safetensors", save(tensors, {"parts": json.dumps(names)}))
 
 
 def read_features(folder: Path) -> ByPart:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from scipy.special import stdtrit
 from torch import Tensor, nn
 
@@ -197,7 +197,7 @@ class Keep:
 
     def keep_unseen(self, losses: NDArray[np.float64]) -> None:
         """Keep the losses of `learners.training.cross_fit.unseen_losses` until the choice."""
-        save_file({"losses": torch.from_numpy(losses)}, self._end("unseen"))
+        write_beside(self._end("unseen"), save({"losses": torch.from_numpy(losses)}))
 
     def unseen(self) -> NDArray[np.float64] | None:
         """The losses of `keep_unseen`; None if there are none."""

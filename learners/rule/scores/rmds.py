@@ -47,8 +47,8 @@ class RMDS(Score):
     name, help = "rmds", "relative Mahalanobis distance"
     shared: ClassVar = {name: name for name in ("sphere", "within", "means", "centre")}
 
-    def __init__(self, axes: int = AXES) -> None:
-        self.axes = axes
+    def __init__(self, axes: int | None = None) -> None:
+        self.axes = AXES if axes is None else axes
         self.sphere = self.within = self.means = self.centre = np.empty((0, 0), np.float32)
 
     def fit(self, features: ArrayLike | None, logits: ArrayLike, labels: ArrayLike) -> None:
