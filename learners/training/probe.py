@@ -38,6 +38,10 @@ BLOCK = 2048
 #: Largest gradient component at the end of a fit: EXACT gives logits accurate to 5e-3, ROUGH cross-validated losses
 #: accurate to 1e-3.
 EXACT, ROUGH = 1e-5, 3e-3
+#: The same where the fit begins at a probe of nearly the same rows (`fit_like`). On 1432 strain files, logits of rows that
+#: this probe has seen and the new one has not differ from exact ones by 0.02 in the mean, and by 4.1 before the fit; their
+#: loss by 0.04 %. EXACT takes three times as many passes.
+NEAR = 1e-3
 #: Multiplications of a layer with all rows from which one fold is held out, all threads are used, and `SOONER` will do
 #: as ROUGH and EXACT: 300 classes of 900 files with as many features are half as many.
 LARGE, SOONER = 5e8, (1e-2, 1e-4)
@@ -284,11 +288,11 @@ def fit_like(
 ) -> tuple[Tensor, float, float]:
     """What `cross_validated` returns, at the strength of another probe, and with no loss."""
     large = products >= LARGE
-    _, exact = SOONER if large else (ROUGH, EXACT)
+    near = SOONER[0] if large else NEAR
     with threadpool_limits(None if large else 1):
         everything = torch.arange(len(rows.features))
         initial = rows.of_features(like.weight, like.bias) - base
-        layer = fit(everything, like.strength, initial=initial, tolerance=exact)
+        layer = fit(everything, like.strength, initial=initial, tolerance=near)
     return layer, like.strength, math.nan
 
 

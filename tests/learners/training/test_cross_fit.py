@@ -63,12 +63,12 @@ def test_a_head_has_not_seen_its_fold(monkeypatch: pytest.MonkeyPatch) -> None:
         fold: float((before.without[fold].weight - after.without[fold].weight).abs().max())
         for fold in range(10)
     }
-    assert moved.pop(3) < 1e-4
-    assert min(moved.values()) > 1e-3
+    assert moved.pop(3) < 1e-3
+    assert min(moved.values()) > 0.1
     rest = torch.from_numpy(np.flatnonzero(folds != 3))
     alone = fit_probe(x[rest], torch.from_numpy(labels)[rest], 2)
-    assert torch.allclose(alone.weight, before.without[3].weight, atol=1e-4)
-    assert torch.allclose(alone.bias, before.without[3].bias, atol=1e-4)
+    assert torch.allclose(alone.weight, before.without[3].weight, atol=1e-3)
+    assert torch.allclose(alone.bias, before.without[3].bias, atol=1e-3)
 
 
 def test_validation_files_are_judged_by_heads_of_nine_tenths_of_all(
