@@ -93,7 +93,7 @@ def test_validation_files_are_judged_by_heads_of_nine_tenths_of_all(
         rest = torch.from_numpy(np.flatnonzero(folds != folds[row]))
         logits = fit_probe(x[rest], y[rest], 2).logits(x[row : row + 1])
         expected = float(cross_entropy(logits, y[row : row + 1]))
-        assert losses[row - 45] == pytest.approx(expected, abs=1e-3)
+        assert losses[row - 45] == pytest.approx(expected, abs=5e-3)
     assert unseen_losses(objective, fitted, parts[0], parts[1], None, of_valid) is None
 
 
