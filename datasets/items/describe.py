@@ -191,9 +191,9 @@ def describe_protocol(table: Items, unsplit: pd.DataFrame, data: DataSettings) -
             return f"{fold_text}, {each}left out of training"
         if str(data.cv) == "fold":
             return f"{fold_text}, as named in the data"
-        return _random_protocol(table, f"{fold_text}, drawn at random")
+        return random_protocol(table, f"{fold_text}, drawn at random")
     if table.learnt_until:
-        return _random_protocol(
+        return random_protocol(
             replace(table, groups=0),  # the same sites are recorded earlier and later
             f"files recorded after {table.learnt_until}; trained on files until then, tested on later ones",
         )
@@ -204,7 +204,7 @@ def describe_protocol(table: Items, unsplit: pd.DataFrame, data: DataSettings) -
     if {"valid", "calibration"} & named_splits:
         return f"the splits that the data name ({', '.join(sorted(named_splits))})"
     if "test" in named_splits:
-        return _random_protocol(
+        return random_protocol(
             table, "the test split that the data name, and for the other files on a random split"
         )
     if table.groups and are_named(frame["group"]).all():
@@ -212,8 +212,8 @@ def describe_protocol(table: Items, unsplit: pd.DataFrame, data: DataSettings) -
         by_group = (
             f"groups that were not in training ({held_out} of {table.groups}), drawn at random"
         )
-        return _random_protocol(table, by_group, by_group=True)
-    return _random_protocol(table, f"a random split of {len(table.classes)} classes")
+        return random_protocol(table, by_group, by_group=True)
+    return random_protocol(table, f"a random split of {len(table.classes)} classes")
 
 
 def divided_groups(frame: pd.DataFrame) -> str:
@@ -224,7 +224,7 @@ def divided_groups(frame: pd.DataFrame) -> str:
     return ", ".join([*names[:5], *(["…"] if len(names) > 5 else [])])
 
 
-def _random_protocol(table: Items, protocol: str, *, by_group: bool = False) -> str:
+def random_protocol(table: Items, protocol: str, *, by_group: bool = False) -> str:
     """Describe a random split: what was kept together, and a note on domain shift if there are no groups."""
     texts = [protocol]
     shared = divided_groups(table.frame) if table.groups else ""

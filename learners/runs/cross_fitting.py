@@ -21,6 +21,7 @@ from datasets.core import progress
 from datasets.core.errors import counted
 from datasets.core.files import write_beside
 from datasets.core.part import parts_of
+from datasets.items import describe
 from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
 from datasets.items.rehearsal import CROSS_FITTED, is_rehearsed
@@ -282,7 +283,8 @@ def protocol(table: Items, cross: CrossFit) -> str:
     together = f"; each of {named.nunique()} groups stays together" if table.groups else ""
     if cross.taught_body:
         measured += " that the body has not learnt from"
-    return f"{measured}, each by one of {heads} heads that had not seen it{together}"
+    text = f"{measured}, each by one of {heads} heads that had not seen it{together}"
+    return describe.random_protocol(table, text, by_group=True)
 
 
 def _inputs_predictor(
