@@ -15,7 +15,7 @@ import pandas as pd
 
 from datasets.core.errors import counted
 from datasets.items.labels import UNKNOWN
-from learners.cli.result import part_name
+from learners.cli.result import CROSS_FIT, part_name
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import (
@@ -221,6 +221,8 @@ def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> 
     split = predictions["split"].to_numpy()[scored.rows]
     chosen = scored.where(split == main)
     known, metrics = evaluation.known, measure(predictions)
+    if evaluation.folds is not None:
+        metrics[CROSS_FIT] = len(evaluation.rules)
     splits = {name: _split(predictions, scored, name, metrics) for name in sorted(names)}
     accepted = limits_of(metrics, f"{BACKGROUND}_accepted")
     refused = Estimate(1 - accepted.value, 1 - accepted.high, 1 - accepted.low)

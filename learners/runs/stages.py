@@ -20,7 +20,6 @@ from learners import distributed
 from learners.backbones.building import drop_background_row, first_member
 from learners.backbones.spec import NetworkSpec
 from learners.cli.result import (
-    CROSS_FIT,
     TAUGHT_BODY,
     Result,
     find_confusions,
@@ -177,7 +176,6 @@ def predict(run: Run) -> Evaluation:
         evaluation = _without_learnt_unknown(run, origin, evaluation)
     evaluation = run.task.measure(evaluation, bundle)
     if run.cross is not None:
-        evaluation.metrics[CROSS_FIT] = len(run.cross.predictors)
         evaluation.metrics[TAUGHT_BODY] = run.cross.taught_body
     if run.cross is None:
         evaluation = with_events(evaluation, run.predictor, table)
