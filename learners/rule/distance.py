@@ -102,12 +102,15 @@ class Distance:
     def outside(self, folds: Folds, fold: int, labels: NDArray[np.int64] | None) -> Distance:
         """The distance to the training items outside a fold, under the same calibration; ``labels`` [m] are theirs."""
         assert self.knn is not None
-        kept = folds.reference != fold
-        knn, score = KNN(), None
-        knn.fit(self.knn.reference[kept], (), ())
-        if self.score is not None and labels is not None:
-            score = RMDS(self.score.axes)
-            score.fit(self.knn.reference[kept], (), labels[kept])
+        if fold not in folds.fitted:
+            kept = folds.reference != fold
+            knn, score = KNN(), None
+            knn.fit(self.knn.reference[kept], (), ())
+            if self.score is not None and labels is not None:
+                score = RMDS(self.score.axes)
+                score.fit(self.knn.reference[kept], (), labels[kept])
+            folds.fitted[fold] = knn, score
+        knn, score = folds.fitted[fold]
         return replace(self, knn=knn, score=score)
 
     def _out_of_fold(

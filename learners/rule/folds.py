@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from learners.rule.arrays import Ints
+from learners.rule.scores.knn import KNN
+from learners.rule.scores.rmds import RMDS
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class Folds:
 
     items: Ints
     reference: Ints
+    #: Of each fold what is fitted to the training items outside it, kept because several steps ask for it.
+    fitted: dict[int, tuple[KNN, RMDS | None]] = field(default_factory=dict, compare=False)
 
     @property
     def numbers(self) -> list[int]:

@@ -208,11 +208,10 @@ def measured_of(run: Run, cross: CrossFit) -> Measured:
     )
 
 
-def under(run: Run, cross: CrossFit, rule: AnyRule) -> CrossFit:
-    """The folds under a rule, each with the distances to the training items outside it."""
+def under(run: Run, cross: CrossFit, rule: AnyRule, folds: Folds) -> CrossFit:
+    """The folds under a rule that is fitted to ``folds``, each with the distances to the training items outside it."""
     numbers = {name: n for n, name in enumerate(run.bundle.classes)}
     labels = np.array([numbers[name] for name in cross.truths], np.int64)
-    folds = Folds(cross.folds[cross.folds != IN_ALL], cross.of_reference)
     predictors = {
         number: predictor.under(outside(rule, folds, number, labels))
         for number, predictor in cross.predictors.items()

@@ -140,7 +140,8 @@ def calibrate(run: Run) -> Run:
         measured = measured_of(run, run.cross)
         rule = _rule_of(run, measured, run.predictor)
         calibrated = replace(run, predictor=run.predictor.under(rule))
-        return replace(calibrated, cross=under(calibrated, run.cross, rule))
+        assert measured.folds is not None
+        return replace(calibrated, cross=under(calibrated, run.cross, rule, measured.folds))
     return replace(run, predictor=run.predictor.under(_fitted_rule(run, run.predictor)))
 
 
