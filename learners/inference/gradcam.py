@@ -1,7 +1,8 @@
 """Heat maps of the evidence for a class: Grad-CAM (arXiv:1610.02391).
 
 For a convolutional body the maps are its last feature map. A transformer pools inside its body, so its maps are the
-patch tokens of the last layer norm on which the class depends, arranged as a grid.
+patch tokens of the last layer norm on which the class depends, arranged as a grid; of a body without norms that ends in
+linear layers, those of its last convolution.
 
 Written out here, because the package grad-cam imports scikit-learn, SciPy's statistics and matplotlib's pyplot first. The
 hooks are set on a copy that shares the weights, so that other threads can use the network meanwhile.
@@ -156,6 +157,7 @@ def _last_grid(
     """Maps [1, width, h, w] of the last norm layer with patch tokens that the class depends on, and their gradients.
 
     After the last attention only the class token is used, so the class does not depend on patches of later layers.
+    Without such a norm layer, maps of the last convolution, of any width.
 
     Raises
     ------
@@ -166,6 +168,12 @@ def _last_grid(
     body = network[0]
     declared = getattr(body, "num_prefix_tokens", 1 if hasattr(body, "class_token") else None)
     candidates: list[tuple[Tensor, int]] = []
+    layers: list[torch.nn.Module] = [
+        m for m in network.modules() if "norm" in type(m).__name__.lower()
+    ]
+    convolutions = [m for m in network.modules() if isinstance(m, torch.nn.Conv2d)]
+    if convolutions and not layers:
+        layers, width = [convolutions[-1]], convolutions[-1].out_channels
 
     def keep(_module: nn.Module, _inputs: Any, out: Any) -> Tensor | None:
         prefix = _prefix(out, width, declared) if isinstance(out, torch.Tensor) else None
@@ -177,9 +185,8 @@ def _last_grid(
         candidates.append((out, prefix))
         return out.clone()
 
-    for module in network.modules():
-        if "norm" in type(module).__name__.lower():
-            module.register_forward_hook(keep)
+    for layer in layers:
+        layer.register_forward_hook(keep)
     logits = network(x)
     _check_class(logits, class_index)
     if candidates and logits.requires_grad:

@@ -1,6 +1,7 @@
 """Three convolutional networks: for digits, AlexNet, and ResNet-18 from its residual blocks.
 
-With ``n_classes=None`` a network has no classifier and gives its feature map: a body for fine-tuning.
+With ``n_classes=None`` a network has no classifier: a body for fine-tuning. It gives its feature map; the CNN for digits,
+whose features depend on places, those of its first linear layer.
 Convolution and pooling are torch's; the files are about how they are put together. Tensors are named as in PyTorch's
 MNIST example and in torchvision, whose files fit as they are.
 """
@@ -15,19 +16,20 @@ from learners.scratch.layers import BatchNorm, Dropout, Linear
 class DigitsCNN(nn.Module):
     """Two convolutions and two linear layers, as in PyTorch's MNIST example: 1,199,882 parameters at 10 classes.
 
-    Input [batch, 1 or 3, 28, 28]; colour is averaged to grey. Logits [batch, n_classes]; without a
-    classifier the feature map [batch, 64, 12, 12], at other sizes [batch, 64, h/2 - 2, w/2 - 2].
+    Input [batch, 1 or 3, 28, 28]; colour is averaged to grey. At other sizes, at least 6 pixels a side, the maps are
+    averaged to those of 28 pixels. Logits [batch, n_classes], or features [batch, 128].
     """
 
     def __init__(self, n_classes: int | None = 10) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(1, 32, 3)
         self.conv2 = nn.Conv2d(32, 64, 3)
-        self.pool = nn.MaxPool2d(2)
+        self.pool = nn.Sequential(nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(12))
+        self.dropout1 = Dropout(0.25)
+        self.fc1 = Linear(64 * 12 * 12, 128)
         self.classifies = n_classes is not None
         if n_classes is not None:
-            self.dropout1, self.dropout2 = Dropout(0.25), Dropout(0.5)
-            self.fc1 = Linear(64 * 12 * 12, 128)
+            self.dropout2 = Dropout(0.5)
             self.fc2 = Linear(128, n_classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,10 +37,8 @@ class DigitsCNN(nn.Module):
         x = self.conv1(x).relu()  # [batch, 32, 26, 26]
         x = self.conv2(x).relu()  # [batch, 64, 24, 24]
         x = self.pool(x)  # [batch, 64, 12, 12]
-        if not self.classifies:
-            return x
         x = self.fc1(self.dropout1(x).flatten(1)).relu()  # [batch, 128]
-        return self.fc2(self.dropout2(x))
+        return self.fc2(self.dropout2(x)) if self.classifies else x
 
 
 class AlexNet(nn.Module):

@@ -95,7 +95,14 @@ def test_heat_lies_on_the_subject_however_the_picture_became_square(resize, rows
 
 @pytest.mark.parametrize(
     "backbone",
-    ["test_resnet", "test_vit", "torchvision/squeezenet1_1", "embedded", "test_convnext"],
+    [
+        "test_resnet",
+        "test_vit",
+        "torchvision/squeezenet1_1",
+        "embedded",
+        "test_convnext",
+        "scratch/digits_cnn",
+    ],
 )
 def test_backbones_give_a_map(backbone):
     torch.manual_seed(0)
