@@ -111,7 +111,7 @@ def _walk_address(root: str, left_out: list[Rejected]) -> Iterator[str]:
                 address = entry.address
                 is_users = is_user_file(as_path(address))
                 if is_nameless(address):
-                    left_out.append(Rejected(address, NAMELESS))
+                    left_out.extend(_nameless(entry))
                 elif entry.state is None and is_users:
                     folders.append(address)
                 elif entry.state is None:
@@ -138,8 +138,24 @@ def nameless_in(folder: Path) -> list[Rejected]:
     """What a folder that has an address holds and no path can name; nothing on a disk."""
     if not is_address(folder):
         return []
-    addresses = (entry.address for entry in listing(str(folder)))
-    return [Rejected(address, NAMELESS) for address in addresses if is_nameless(address)]
+    entries = (entry for entry in listing(str(folder)) if is_nameless(entry.address))
+    return [rejected for entry in entries for rejected in _nameless(entry)]
+
+
+def _nameless(entry: Entry) -> list[Rejected]:
+    """The file of an entry that no path can name, or the files below it; a folder that cannot be listed is one itself."""
+    files, folders = list[str](), [entry] if entry.state is None else []
+    if not folders:
+        files.append(entry.address)
+    listed = 0
+    while folders and listed < MOST_FOLDERS:
+        listed += 1
+        for inside in listing(folders.pop().address):
+            if inside.state is None:
+                folders.append(inside)
+            else:
+                files.append(inside.address)
+    return [Rejected(file, NAMELESS) for file in files or [entry.address]]
 
 
 def is_link_loop(folder: str | os.PathLike[str]) -> bool:

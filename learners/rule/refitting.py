@@ -118,8 +118,8 @@ def refit_threshold(
     here, with a standard normal prior. The labels update both, on a grid; the accuracy above a threshold is the mean over
     the labelled files there, by weight.
 
-    If no threshold reaches the target, answers are above it, above every wrong label, and each expected to be right
-    with at least the target; if no file is, half of the doubt must be gone: half-way from there to 1.
+    If no threshold reaches the target, answers are above it, above every wrong label, and the chance of each to be right
+    is likelier than not at least the target; if no file's is, half of the doubt must be gone: half-way from there to 1.
     """
     from scipy.special import expit, logit
 
@@ -137,5 +137,5 @@ def refit_threshold(
     if len(reached):
         return float(max(LEAST, p[reached[-1]])), True
     above = float(min(1.0, max([target, *np.nextafter(p[~right], 2)])))
-    sure = p[(posterior / posterior.sum()) @ chance >= target]
+    sure = p[(posterior / posterior.sum()) @ (chance >= target) >= 0.5]
     return (max(above, float(sure[-1])) if len(sure) else (above + 1) / 2), False
