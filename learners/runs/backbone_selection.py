@@ -1,8 +1,8 @@
 """Backbone selection (``--backbone auto``): ranks a few backbones by cross-validated linear probes.
 
 A linear probe is fitted to each candidate's features of the training files, without augmentation, and
-cross-validated. Validation, calibration and test files are not used, so their metrics stay unbiased. Of many files a few
-are tried first, and only the candidates that are not clearly worse on them see the others.
+cross-validated. Validation, calibration and test files are not used, so their metrics stay unbiased. A few files are
+tried first, and only the candidates that are not clearly worse on them see the others.
 """
 
 from __future__ import annotations
@@ -139,6 +139,12 @@ class Features(NamedTuple):
     rows: pd.DataFrame
     ms: float
 
+    def and_of(self, more: Features) -> Features:
+        """These and those of other items."""
+        items = np.concatenate([self.items, more.items + len(self.rows)])
+        x = np.concatenate([self.x, more.x])
+        return Features(x, items, pd.concat([self.rows, more.rows]), self.ms)
+
 
 def choose(requested: str, files: int, candidates: Sequence[Candidate]) -> BackboneSelection:
     """The candidate with the lowest NLL, and all of them in this order; those that were shown fewer files follow, and last
@@ -161,19 +167,18 @@ def choose(requested: str, files: int, candidates: Sequence[Candidate]) -> Backb
 def compare(table: Items, settings: Settings, device: str) -> BackboneSelection:
     """Fit a probe to the features of each candidate, and `choose` by the results, which are logged."""
     seed, training = settings.train.seed, _training_items(table)
-    rows = _sample(training, seed, ENOUGH)
-    few = max(FIRST, FIRST_OF_CLASS * len(table.classes))
-    # Where the first files are many of them, the second look at those that stay would cost more than it saves.
-    rounds = [rows] if len(rows) < 4 * few else [_sample(rows, seed, few), rows]
+    rows = _sample(training, seed, ENOUGH).reset_index(drop=True)
+    first = _sample(rows, seed, max(FIRST, FIRST_OF_CLASS * len(table.classes)))
     found, names = dict[str, Candidate](), settings.network.candidates
-    for rows in rounds:
+    seen = dict[str, Features]()
+    for rows in [first, rows] if len(first) < len(rows) else [rows]:
         log.debug(
             "comparing %d backbones by a linear probe on %d training items (%d-fold cross-validation)",
             len(names), len(rows), FOLDS,
         )  # fmt: skip
         losses = dict[str, pd.Series]()
         for name in names:
-            found[name], of_items = _tried(name, rows, table, settings, device)
+            found[name], of_items = _tried(name, rows, table, settings, device, seen)
             if of_items is not None:
                 losses[name] = of_items
         names = _not_clearly_worse(losses, split_units(rows))
@@ -186,9 +191,17 @@ def compare(table: Items, settings: Settings, device: str) -> BackboneSelection:
 
 
 def _tried(
-    name: str, rows: pd.DataFrame, table: Items, settings: Settings, device: str
+    name: str,
+    rows: pd.DataFrame,
+    table: Items,
+    settings: Settings,
+    device: str,
+    seen: dict[str, Features],
 ) -> tuple[Candidate, pd.Series | None]:
-    """The result of a backbone on the items ``rows``, and its NLL of each; None where it cannot be used, which is logged."""
+    """The result of a backbone on the items ``rows``, and its NLL of each; None where it cannot be used, which is logged.
+
+    ``seen`` : features of the backbones; those of items that are new to this one are added.
+    """
     start = time.monotonic()
     try:
         # Naming the chosen backbone instead of auto must give the same training.
@@ -197,8 +210,12 @@ def _tried(
             explain_errors(),
             torch.random.fork_rng(),
         ):
-            features = _features(name, rows, table, settings, device)
-            candidate, losses = _probed(name, features, table.classes, settings)
+            if name in seen:
+                new = rows.loc[rows.index.difference(seen[name].rows.index)]
+                seen[name] = seen[name].and_of(_features(name, new, table, settings, device))
+            else:
+                seen[name] = _features(name, rows, table, settings, device)
+            candidate, losses = _probed(name, seen[name], table.classes, settings)
     except SecondhandError as error:
         # Not every platform has the package of the second default; the third may be fetched later.
         by_default = settings.network.backbone == SOUND_BACKBONE
@@ -268,7 +285,7 @@ def _sample(rows: pd.DataFrame, seed: int, most: int) -> pd.DataFrame:
     of_class = mixed.groupby("label")["label"]
     place = (of_class.cumcount() + 0.5) / of_class.transform("size")
     kept = place.sort_values(kind="stable").index[:most]
-    return rows.loc[sorted(kept)].reset_index(drop=True)
+    return rows.loc[sorted(kept)]
 
 
 def _training_items(table: Items) -> pd.DataFrame:
