@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -171,20 +172,20 @@ def compare(table: Items, settings: Settings, device: str) -> BackboneSelection:
     first = _sample(rows, seed, max(FIRST, FIRST_OF_CLASS * len(table.classes)))
     found, names = dict[str, Candidate](), settings.network.candidates
     seen = dict[str, Features]()
-    for rows in [first, rows] if len(first) < len(rows) else [rows]:
+    for tried in [first, rows] if len(first) < len(rows) else [rows]:
         log.debug(
             "comparing %d backbones by a linear probe on %d training items (%d-fold cross-validation)",
-            len(names), len(rows), FOLDS,
+            len(names), len(tried), FOLDS,
         )  # fmt: skip
         losses = dict[str, pd.Series]()
         for name in names:
-            found[name], of_items = _tried(name, rows, table, settings, device, seen)
+            found[name], of_items = _tried(name, tried, table, settings, device, seen)
             if of_items is not None:
                 losses[name] = of_items
-        names = _not_clearly_worse(losses, split_units(rows))
+        names = _not_clearly_worse(losses, split_units(tried))
         if len(names) < 2:
             break
-    selection = choose(settings.network.backbone, len(rows), [*found.values()])
+    selection = choose(settings.network.backbone, len(tried), [*found.values()])
     for line in as_table(selection.candidates).to_string(index=False).splitlines():
         log.debug("%s", line)
     return selection
@@ -369,7 +370,8 @@ def _cross_validated(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Cross-validated NLL (nats) of each item, and whether its class was predicted.
 
-    Groups stay together. The log-probabilities of an item's pictures are averaged.
+    Groups stay together. The log-probabilities of an item's pictures are averaged. The strength of the penalty is chosen
+    once, by a cross-validation of all items.
     """
     train, items, rows = settings.train, features.items, features.rows
     targets = torch.tensor(pd.Categorical(rows["label"], list(classes)).codes.astype(np.int64))
@@ -377,12 +379,11 @@ def _cross_validated(
     folds = stratified_folds(rows["label"].to_numpy(), groups, FOLDS, seed=train.seed)
     x, owner = torch.from_numpy(features.x), torch.from_numpy(items)
     scores = torch.zeros(len(rows), len(classes), dtype=torch.float64)
+    probe = partial(fit_probe, balanced=train.class_weights, seed=train.seed)
+    whole = probe(x, targets[owner], len(classes), groups=groups[items])
     for fold in np.unique(folds):
         in_fold = torch.from_numpy(folds == fold)[owner]
-        layer = fit_probe(
-            x[~in_fold], targets[owner[~in_fold]], len(classes),
-            balanced=train.class_weights, seed=train.seed, groups=groups[items[~in_fold.numpy()]],
-        )  # fmt: skip
+        layer = probe(x[~in_fold], targets[owner[~in_fold]], len(classes), like=whole)
         logits = functional.linear(x[in_fold], layer.weight, layer.bias).double()
         scores.index_add_(0, owner[in_fold], logits.log_softmax(1))
     scores /= torch.bincount(owner, minlength=len(rows))[:, None]

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
 from datasets.core import progress
 from datasets.core.part import Part
 from datasets.items.splits import stratified_folds
+from learners.machine import keep_thread_count
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +245,7 @@ def cross_validated(
         log.info("%s …", title)
     # Several threads only cost time if the matrices are small.
     with (
-        threadpool_limits(None if large else 1),
+        keep_thread_count(None if large else 1),
         progress.step(title, fits * PASSES, "passes") as advance,
     ):  # fmt: skip
         fitted = 0
@@ -289,7 +289,7 @@ def fit_like(
     """What `cross_validated` returns, at the strength of another probe, and with no loss."""
     large = products >= LARGE
     near = SOONER[0] if large else NEAR
-    with threadpool_limits(None if large else 1):
+    with keep_thread_count(None if large else 1):
         everything = torch.arange(len(rows.features))
         initial = rows.of_features(like.weight, like.bias) - base
         layer = fit(everything, like.strength, initial=initial, tolerance=near)
@@ -307,7 +307,7 @@ class Rows:
     directions orthogonal to all rows get no weight, and faster.
     """
 
-    @threadpool_limits.wrap(limits=1)
+    @keep_thread_count(1)
     def __init__(self, features: RowsOfFeatures) -> None:
         self.features, count = features, len(features)
         self.axes: Tensor | None = None
