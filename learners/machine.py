@@ -116,8 +116,8 @@ def keep_thread_count(meanwhile: int | None = None) -> Iterator[None]:
     """Restore torch's number of threads at the end of the block; set it to ``meanwhile`` within, if given.
 
     The number of threads changes the order of sums and so the last bits of results: without this, one
-    call would change the results of the next. Torch's number reaches its own BLAS, too, which threadpoolctl does not
-    know. Where torch is not imported, the number applies to `threads` in this thread.
+    call would change the results of the next. Where torch is not imported, the number applies to `threads` in this
+    thread.
     """
     if "torch" not in sys.modules:
         _thread_local.threads = meanwhile
@@ -135,6 +135,20 @@ def keep_thread_count(meanwhile: int | None = None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def one_thread(only: bool = True) -> Iterator[None]:
+    """Compute with one thread in the block, as pays where matrices are small: of NumPy's and SciPy's BLAS, and of torch,
+    whose own BLAS threadpoolctl does not know. Without ``only``, nothing changes.
+    """
+    if not only:
+        yield
+        return
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1), keep_thread_count(1):
+        yield
 
 
 def software_and_hardware() -> dict[str, Any]:
