@@ -161,7 +161,9 @@ def train_members(
             Checkpoints(member_folder),
         )
         if on_improvement is not None and not member and distributed.count() == 1:
-            records.improvements = Improvements(last_phase, on_improvement)
+            # Ten more heads follow a fitted head that is to be cross-fitted.
+            last = "unfrozen" if cross_fitted else last_phase
+            records.improvements = Improvements(last, on_improvement)
         if records.checkpoints.trained and (best := records.keep.restore(network)) is not None:
             log.debug("Already trained. Kept %s", kept_in_words(best))
             members.append(network.eval())
