@@ -37,6 +37,8 @@ CANDIDATES = (
 SOUND_BACKBONE = "auto:embedded,embedded/speech,embedded/sound"
 #: A model folder is opened with at most so many networks.
 MAX_MEMBERS = 16
+#: Most bodies of ``--cross-fit``: ten parts leave each as many files to learn from as heads that are cross-fitted.
+MAX_BODIES = 10
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,14 @@ class TrainSettings:
         1,
         "Number of networks to train, with consecutive seeds; the model averages their predictions.",
         limits=Limits(low=1, high=MAX_MEMBERS),
+    )
+    cross_fit: int | Literal["auto"] = option(
+        0,
+        "Number of bodies to train in turn, each without one of as many parts of the files, which it then measures; the "
+        "model itself is trained on all files. It takes one training more than bodies. 0 trains one body, which the files "
+        "measure that it has not learnt from; auto is 3 where that can be.",
+        limits=Limits(low=0, high=MAX_BODIES, word="auto"),
+        metavar="K|auto",
     )
 
 
@@ -351,7 +361,33 @@ class Settings(Checked):
             and (data.cv is not None or data.fold is not None),
             "--background with --classes-table (use one of the two)": data.background
             and data.classes_table,
+            "--cross-fit 1 (give at least 2 bodies, or 0 for none)": train.cross_fit == 1,
+            f"--cross-fit {train.cross_fit} with {self.against_cross_fit}": train.cross_fit
+            not in (0, "auto")
+            and self.against_cross_fit,
         }
+
+    @property
+    def against_cross_fit(self) -> str:
+        """The flag that ``--cross-fit`` does not go with, and the remedy; "" if there is none."""
+        data, train = self.data, self.train
+        return next(
+            (
+                f"{words} (leave --cross-fit out)"
+                for words, given in {
+                    "--cv: each of its folds is tested already": data.cv is not None,
+                    "--fold: its files measure": data.fold is not None,
+                    "--split-by: the files recorded last measure": data.split_by is not None,
+                    "--from: that body has learnt from files already": data.from_ is not None,
+                    "--labels: it is for one label a file": data.multi_label,
+                    f"--seeds {train.seeds}: one network stands for the bodies": train.seeds > 1,
+                    "--epochs 0: no body is trained, and the head is cross-fitted anyway": not train.epochs
+                    and train.freeze_epochs == "fit",
+                }.items()
+                if given
+            ),
+            "",
+        )
 
 
 def _whole(value: Any) -> Any:

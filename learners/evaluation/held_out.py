@@ -57,7 +57,8 @@ class Evaluation:
     folds : [n], fold of each row that a head predicted which had not seen it, -1 for other rows; None without
         cross-fitting.
     rules : of each fold the rule with the distances to the training items outside it.
-    of_reference : fold of each training item to which distances are measured; None without cross-fitting.
+    compared : of each fold the numbers of the training items to which its distances are measured.
+    by_bodies : whether each fold has a body of its own, and so features of its own.
     """
 
     predictions: pd.DataFrame
@@ -72,7 +73,8 @@ class Evaluation:
     changes: Any = None
     folds: NDArray[np.int64] | None = None
     rules: Mapping[int, AnyRule] = field(default_factory=dict)
-    of_reference: NDArray[np.int64] | None = None
+    compared: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    by_bodies: bool = False
 
     @property
     def known(self) -> pd.DataFrame:
@@ -92,7 +94,8 @@ class Evaluation:
             self.features[kept],
             folds=None if self.folds is None else self.folds[kept],
             rules=self.rules,
-            of_reference=self.of_reference,
+            compared=self.compared,
+            by_bodies=self.by_bodies,
         )
 
 

@@ -204,7 +204,7 @@ def measured_of(run: Run, cross: CrossFit) -> Measured:
         cross.truths,
         background=bool(run.items.rows["label"].eq(UNKNOWN).any()),
         table=table,
-        folds=Folds(np.array(folds, np.int64), cross.of_reference),
+        folds=Folds(np.array(folds, np.int64), cross.of_reference, {**cross.distances}),
     )
 
 
@@ -257,7 +257,11 @@ def predict_cross(run: Run, cross: CrossFit) -> Evaluation:
         np.concatenate([_wide(part.features, deep) for part in parts])[order],
         folds=np.concatenate(folds)[order],
         rules={number: predictor.rule for number, predictor in cross.predictors.items()},
-        of_reference=cross.of_reference,
+        compared={
+            number: cross.by_body.get(number, np.flatnonzero(cross.of_reference != number))
+            for number in cross.predictors
+        },
+        by_bodies=bool(cross.by_body),
     )
 
 
@@ -282,7 +286,8 @@ def protocol(table: Items, cross: CrossFit) -> str:
     together = f"; each of {named.nunique()} groups stays together" if table.groups else ""
     if cross.taught_body:
         measured += " that the body has not learnt from"
-    text = f"{measured}, each by one of {heads} heads that had not seen it{together}"
+    judges = "bodies" if cross.by_body else "heads"
+    text = f"{measured}, each by one of {heads} {judges} that had not seen it{together}"
     return describe.random_protocol(table, text, by_group=True)
 
 

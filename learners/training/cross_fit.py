@@ -55,6 +55,7 @@ def assign_folds(
     units: NDArray[np.int64],
     seed: int,
     measured: NDArray[np.bool_] | None = None,
+    most: int = FOLDS,
 ) -> NDArray[np.int64]:
     """Fold of each row, stratified by label, or `IN_ALL`; the rows of a unit share it.
 
@@ -65,12 +66,13 @@ def assign_folds(
     ----------
     labels, units : number of the label and of the unit of each row, [n].
     measured : whether a row may be in a fold, [n]; the others are in none. Default: all.
+    most : number of folds; fewer units are as many.
     """
     folds = np.full(len(labels), IN_ALL)
     rows = np.arange(len(labels)) if measured is None else np.flatnonzero(measured)
     if len(np.unique(units[rows])) < 2:
         return folds
-    folds[rows] = stratified_folds(labels[rows], units[rows], FOLDS, seed=seed)
+    folds[rows] = stratified_folds(labels[rows], units[rows], most, seed=seed)
     while True:
         alone = np.zeros(len(labels), bool)
         for fold in np.unique(folds[folds != IN_ALL]):

@@ -102,6 +102,7 @@ def train_members(
     on_improvement: Callable[[nn.Sequential, Kept, ByPart], None] | None = None,
     *,
     cross_fitted: bool = False,
+    chosen: Kept | None = None,
 ) -> Trained:
     """Train ``train.seeds`` networks on the same split, each with its own seed.
 
@@ -118,6 +119,7 @@ def train_members(
     on_improvement : called during the training with a copy of the first network, see `Improvements`; not where several
         processes train.
     cross_fitted : as in `learners.training.learner.fine_tune`.
+    chosen : as in `Keep`.
 
     Raises
     ------
@@ -157,7 +159,7 @@ def train_members(
         fits, last_phase = train.freeze_epochs == "fit", "unfrozen" if train.epochs else "frozen"
         records = Records(
             History(history),
-            Keep(member_folder, last=train.keep == "last", fitted=fits),
+            Keep(member_folder, last=train.keep == "last", fitted=fits, chosen=chosen),
             Checkpoints(member_folder),
         )
         if on_improvement is not None and not member and distributed.count() == 1:

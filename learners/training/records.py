@@ -55,6 +55,7 @@ class History:
         shown = ", ".join(
             f"{name.replace('train_', 'training ').replace('valid_', 'validation ')} {value:.3f}"
             for name, value in epoch.figures.items()
+            if not math.isnan(value)
         )
         name, seconds = EPOCH[epoch.phase], epoch.seconds
         log.info("%s %d of %d: %s  (%.1f s)", name, epoch.number, epoch.of, shown, seconds)
@@ -117,6 +118,9 @@ class Records:
         """
         if not distributed.is_first():
             return
+        if self.keep.chosen is not None:  # the validation files teach this network, too
+            nothing = {name: math.nan for name in epoch.figures if name != "train_loss"}
+            epoch = epoch._replace(figures={**epoch.figures, **nothing})
         self.history.add(epoch)
         kept = self.keep.offer(network, epoch)
         phase = 0 if epoch.phase == "frozen" else 1
