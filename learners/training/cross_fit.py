@@ -27,7 +27,7 @@ from datasets.core.part import Part
 from datasets.items.items import Items
 from datasets.items.rehearsal import is_rehearsed
 from datasets.items.splits import stratified_folds
-from learners.cli.result import CROSS_FIT
+from learners.cli.result import BY_BODIES, CROSS_FIT
 from learners.model.bundle import Bundle
 from learners.training.features import Outputs
 from learners.training.objectives import Objective
@@ -167,9 +167,10 @@ def unseen_losses(
 
 def starts_anew(origin: Bundle, table: Items) -> bool:
     """Whether the head starts anew although there is an ``origin``: its head has seen all files, also those that this
-    run holds out.
+    run holds out. Where its body has seen them as well, this run holds out none of them.
     """
-    return bool(origin.metrics.get(CROSS_FIT)) and bool(is_rehearsed(table.frame).any())
+    anew = origin.metrics.get(CROSS_FIT) and not origin.metrics.get(BY_BODIES)
+    return bool(anew) and bool(is_rehearsed(table.frame).any())
 
 
 def save_features(folder: Path, features: ByPart) -> None:

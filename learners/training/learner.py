@@ -299,7 +299,11 @@ def keep_blend(
 
 
 def _keep_as_chosen(
-    keep: Keep, chosen: Kept, learn: Learner, ends: tuple[dict[str, Tensor], dict[str, Tensor]], epochs: int
+    keep: Keep,
+    chosen: Kept,
+    learn: Learner,
+    ends: tuple[dict[str, Tensor], dict[str, Tensor]],
+    epochs: int,
 ) -> None:
     """Keep the weights as far on the way as those that were ``chosen`` where validation could choose."""
     share = chosen.way
