@@ -37,8 +37,9 @@ CANDIDATES = (
 SOUND_BACKBONE = "auto:embedded,embedded/speech,embedded/sound"
 #: A model folder is opened with at most so many networks.
 MAX_MEMBERS = 16
-#: Most bodies of ``--cross-fit``: ten parts leave each as many files to learn from as heads that are cross-fitted.
-MAX_BODIES = 10
+#: Most bodies of ``--cross-fit``: ten leave each as many files to learn from as heads that are cross-fitted. And their number
+#: where it is left to the program.
+MAX_BODIES, USUAL_BODIES = 10, 3
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Cross-fitting of whole bodies (``--cross-fit K``): every file teaches the model, and every file measures it.
 
 The files are divided into folds. For each fold a network is trained as an ordinary run trains it, with the fold as its
-calibration split. The network of the model is trained on all files, and keeps what the middle one of these chose. If that
-is the head alone, the body has learnt from no file, and `learners.runs.cross_fitting` fits ten heads instead.
+calibration split. The network of the model is trained on all files, and keeps what the middle one of these kept. If that
+is the head alone, the body has learnt from no file, and the heads of `learners.runs.cross_fitting` measure instead, each of
+which has seen more files.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from numpy.typing import NDArray
 from torch import nn
 
 from datasets.core import progress
+from datasets.core.cells import csv_text
 from datasets.core.errors import SecondhandError, counted
 from datasets.core.files import write_beside
 from datasets.core.part import parts_of
+from datasets.items.columns import without_empty
 from datasets.items.labels import UNKNOWN
 from datasets.items.preparing import Loaded
 from datasets.items.rehearsal import CROSS_FITTED
 from datasets.items.splits import hold_out, missing_split, split_units
 from learners import distributed
+from learners.cli.settings import USUAL_BODIES
 from learners.evaluation.held_out import REFERENCE_STEP, outputs_of_rows, reference_rows
 from learners.inference.predictor import Predictor
 from learners.rule.scores.knn import KNN
@@ -43,8 +47,6 @@ from learners.training.probe import ByPart
 
 log = logging.getLogger(__name__)
 
-#: Number of bodies where that is left to the program.
-USUAL = 3
 #: Leaves the flag out, as the end of a message.
 REMEDY = "Leave --cross-fit out"
 
@@ -77,14 +79,25 @@ class Bodies(NamedTuple):
         return self.folds.items[fold], trained._replace(interrupted=self.interrupted)
 
     @property
+    def kept(self) -> list[Kept]:
+        """What each of the networks kept."""
+        return [one.kept[0] for one in self.trained.values()]
+
+    @property
     def chosen(self) -> Kept:
         """What the middle one of the networks kept."""
-        return middle([one.kept[0] for one in self.trained.values()])
+        return middle(self.kept)
 
     @property
     def head_alone(self) -> bool:
         """Whether that is the head on the body as it was."""
         return self.chosen.phase == "frozen"
+
+    @property
+    def decided(self) -> bool:
+        """Whether the networks that are still to be trained cannot change that it is."""
+        alone = sum(one.phase == "frozen" for one in self.kept)
+        return alone > (len(self.folds.items) - 1) // 2
 
 
 def divide(run: Prepared) -> Folds | None:
@@ -103,7 +116,7 @@ def divide(run: Prepared) -> Folds | None:
     why = run.settings.against_cross_fit or _why_not(run)
     if not why:
         try:
-            return _folds(run, USUAL if asked == "auto" else asked)
+            return _folds(run, USUAL_BODIES if asked == "auto" else asked)
         except SecondhandError as error:
             why = str(error)
     if asked != "auto":
@@ -179,6 +192,8 @@ def train_bodies(
     run: Prepared,
     folds: Folds,
     on_improvement: Callable[[Prepared, nn.Sequential, Kept, ByPart], None],
+    *,
+    cross_fitted: bool,
 ) -> Bodies:
     """Train a network for each fold, in ``checkpoint/body-N/``; those that an earlier process trained are read.
 
@@ -187,6 +202,7 @@ def train_bodies(
     Parameters
     ----------
     on_improvement : called during the first training with its run and as in `train_members`.
+    cross_fitted : heads will measure if the head alone is best. As soon as that is decided no more bodies are trained.
 
     Raises
     ------
@@ -204,9 +220,8 @@ def train_bodies(
     for turn, (number, items) in enumerate(folds.items.items(), 1):
         of_fold = replace(run, items=items)
         try:
-            trained[number] = _train(
-                of_fold, turn, count, partial(on_improvement, of_fold) if turn == 1 else None
-            )
+            improved = partial(on_improvement, of_fold) if turn == 1 else None
+            trained[number] = _train(of_fold, turn, count, improved, cross_fitted=cross_fitted)
         except KeyboardInterrupt:
             if not trained:
                 raise
@@ -215,6 +230,11 @@ def train_bodies(
             if turn > 1:
                 del trained[number]
             return _ended(Bodies(folds, trained, True), count)
+        if cross_fitted and turn < count and Bodies(folds, trained, False).decided:
+            log.info(
+                "The head alone is best, so no more bodies are trained: heads measure the files"
+            )
+            break
     return Bodies(folds, trained, False)
 
 
@@ -223,20 +243,23 @@ def _train(
     turn: int,
     count: int,
     on_improvement: Callable[[nn.Sequential, Kept, ByPart], None] | None,
+    *,
+    cross_fitted: bool,
 ) -> Trained:
-    """Train the network of a fold."""
+    """Train the network of a fold. Its ``items.csv`` says what it has learnt from, and what it measures."""
     folder = run.folder / "checkpoint" / f"body-{turn}"
     folder.mkdir(parents=True, exist_ok=True)
     words, split = f"Body {turn} of {count + 1}", run.items.table.frame["split"]
     measured = counted(int(split.eq(MEASURED).sum()), "item")
     if distributed.is_first():
+        write_beside(folder / "items.csv", csv_text(without_empty(run.items.table.frame)).encode())
         log.info("%s: trained without %s, which it then measures", words, measured)
     set_seed(run.settings.train.seed, reproducible=True)
     built = (deepcopy(run.network), run.spec, run.preprocessing)
     with progress.part(words):
         return train_members(
             folder, run.items, run.settings, run.device, run.task, built, run.decoded,
-            on_improvement=on_improvement,
+            on_improvement=on_improvement, cross_fitted=cross_fitted,
         )  # fmt: skip
 
 
@@ -253,7 +276,7 @@ def train_on_all(run: Prepared, bodies: Bodies) -> Trained | None:
 
     Its validation files are among those that it learns from, and choose nothing.
     """
-    count, settings = len(bodies.trained), run.settings
+    count, settings = len(bodies.folds.items), run.settings
     if settings.train.freeze_epochs == "fit" and bodies.head_alone:
         settings = settings.filled(epochs=0)
     valid = run.items.rows.loc[run.items.rows["split"].eq("valid")]

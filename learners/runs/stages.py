@@ -84,7 +84,7 @@ def train(run: Prepared) -> Run:
     """
     cross_fitted, bodies = may_cross_fit(run), None
     if (folds := divide(run)) is not None:
-        bodies = train_bodies(run, folds, _write_model_so_far)
+        bodies = train_bodies(run, folds, _write_model_so_far, cross_fitted=cross_fitted)
     trained = None
     if bodies is not None and not bodies.interrupted:
         trained = train_on_all(run, bodies)

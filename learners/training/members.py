@@ -51,7 +51,7 @@ from learners.backbones.building import (
     width_of,
 )
 from learners.backbones.spec import NetworkSpec
-from learners.cli.settings import Settings
+from learners.cli.settings import USUAL_BODIES, Settings
 from learners.machine import SpeedSettings
 from learners.model.bundle import Bundle
 from learners.tasks.base import Task
@@ -283,7 +283,9 @@ def build_network(
         spec = replace(origin.spec, n_classes=len(items.labels), members=1)
         network, spec, _ = build(spec, pretrained=False)
     plain_network = first_member(network)
-    check_disk_space(folder, plain_network, settings.train.seeds)
+    bodies = settings.train.cross_fit
+    networks = settings.train.seeds + (USUAL_BODIES if bodies == "auto" else bodies)
+    check_disk_space(folder, plain_network, networks)
     if origin is not None:
         anew = starts_anew(origin, items.table)
         _copy_weights_of(origin, plain_network, items.labels, number, anew=anew)
