@@ -146,7 +146,6 @@ def test_the_model_learns_from_all_files_by_the_recipe_of_the_bodies(whole: Path
     for number in "12":
         other = load_file(whole / f"checkpoint/body-{number}/checkpoint/best.safetensors")
         assert any(not torch.equal(other[n], w) for n, w in weights.items() if n.startswith("0."))
-    # Were they not taught, its features of the files that no body learnt from would be as far as those of new ones.
     assert "one of 2 bodies that had not seen it" in model.provenance["protocol"]
 
 
@@ -201,7 +200,7 @@ def test_the_head_alone_is_measured_by_heads(
 
     monkeypatch.setattr(cross_fit_bodies, "_train", train)
     out = tmp_path / "run"
-    assert main([*words, "--preset", "best", "--out", str(out)]) == 0
+    assert main([*words, "--cross-fit", "auto", "--out", str(out)]) == 0
     assert turns == [1, 2]
     metrics = load_bundle(out / "model").metrics
     assert (metrics["cross_fit_folds"], metrics["calibration_items"]) == (10, FILES)
