@@ -34,7 +34,8 @@ PARTS = ("test", "calibration", "valid")
 CROSS_FIT = "cross_fit_folds"
 #: Metric of a cross-fitted model: whether its body has learnt from files, which are not measured then.
 TAUGHT_BODY = "cross_fit_body"
-#: Metric of a cross-fitted model: whether each fold has a body of its own, which has not seen it.
+#: Metric of a model: whether each fold has a body of its own, which has not seen it. Without folds the run was ended by
+#: Ctrl-C, and one of these bodies is the model.
 BY_BODIES = "cross_fit_bodies"
 OUT_OF_FOLD = "out-of-fold"
 

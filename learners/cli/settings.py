@@ -363,18 +363,18 @@ class Settings(Checked):
             "--background with --classes-table (use one of the two)": data.background
             and data.classes_table,
             "--cross-fit 1 (give at least 2 bodies, or 0 for none)": train.cross_fit == 1,
-            f"--cross-fit {train.cross_fit} with {self.against_cross_fit}": train.cross_fit
+            f"--cross-fit {train.cross_fit} with {self.against_cross_fit} (leave one of them out)": train.cross_fit
             not in (0, "auto")
             and self.against_cross_fit,
         }
 
     @property
     def against_cross_fit(self) -> str:
-        """The flag that ``--cross-fit`` does not go with, and the remedy; "" if there is none."""
+        """The flag that ``--cross-fit`` does not go with, and why; "" if there is none."""
         data, train = self.data, self.train
         return next(
             (
-                f"{words} (leave --cross-fit out)"
+                words
                 for words, given in {
                     "--cv: each of its folds is tested already": data.cv is not None,
                     "--fold: its files measure": data.fold is not None,
@@ -382,8 +382,6 @@ class Settings(Checked):
                     "--from: that body has learnt from files already": data.from_ is not None,
                     "--labels: it is for one label a file": data.multi_label,
                     f"--seeds {train.seeds}: one network stands for the bodies": train.seeds > 1,
-                    "--epochs 0: no body is trained, and the head is cross-fitted anyway": not train.epochs
-                    and train.freeze_epochs == "fit",
                 }.items()
                 if given
             ),

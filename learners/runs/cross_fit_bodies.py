@@ -24,7 +24,7 @@ from torch import nn
 
 from datasets.core import progress
 from datasets.core.cells import csv_text
-from datasets.core.errors import SecondhandError, counted
+from datasets.core.errors import SecondhandError, counted, one_line
 from datasets.core.files import write_beside
 from datasets.core.part import parts_of
 from datasets.items.columns import without_empty
@@ -47,11 +47,8 @@ from learners.training.probe import ByPart
 
 log = logging.getLogger(__name__)
 
-#: Leaves the flag out, as the end of a message.
-REMEDY = "Leave --cross-fit out"
 
-
-class Folds(NamedTuple):
+class Division(NamedTuple):
     """The division of the files.
 
     Attributes
@@ -67,7 +64,7 @@ class Folds(NamedTuple):
 class Bodies(NamedTuple):
     """The trained networks, by the fold that each has not seen; after Ctrl-C those that there are."""
 
-    folds: Folds
+    folds: Division
     trained: dict[int, Trained]
     interrupted: bool
 
@@ -100,7 +97,7 @@ class Bodies(NamedTuple):
         return alone > (len(self.folds.items) - 1) // 2
 
 
-def divide(run: Prepared) -> Folds | None:
+def divide(run: Prepared) -> Division | None:
     """The folds of ``--cross-fit``; None where no body is to be cross-fitted.
 
     Raises
@@ -113,32 +110,33 @@ def divide(run: Prepared) -> Folds | None:
     if not train.epochs and train.freeze_epochs == "fit":
         log.info("--cross-fit: only a head is trained, which is cross-fitted in any case")
         return None
-    why = run.settings.against_cross_fit or _why_not(run)
+    why, remedy = run.settings.against_cross_fit or _why_not(run), ". Leave --cross-fit out"
     if not why:
         try:
             return _folds(run, USUAL_BODIES if asked == "auto" else asked)
         except SecondhandError as error:
-            why = str(error)
+            why, remedy = str(error), ", or leave --cross-fit out"
     if asked != "auto":
-        raise SecondhandError(f"--cross-fit {asked}: {why}")
-    log.info("One body is trained (--cross-fit auto): %s", why)
+        raise SecondhandError(f"--cross-fit {asked}: {why}{remedy}")
+    if distributed.is_first():
+        log.info("--cross-fit auto: no bodies are cross-fitted; %s", one_line(why))
     return None
 
 
 def _why_not(run: Prepared) -> str:
-    """Why the files of a run cannot be divided, and the remedy; "" if they can."""
+    """Why the files of a run are not to be divided; "" if they may be."""
     unsplit, frame = run.items.table.unsplit, run.items.table.frame
     named = sorted({"valid", "calibration"} & {*unsplit["split"]})
     if named:
-        return f"the data name files for {' and '.join(named)}, which measure. {REMEDY}, or remove them from the column split"
+        return f"the data name files for {' and '.join(named)}, which measure"
     if frame.groupby("path")["group"].nunique().gt(1).any():
-        return f"the items of a file are in several groups, and a fold would share the file with the others. {REMEDY}"
+        return "the items of a file are in several groups, and a fold would share the file with the others"
     if len(run.items.rows) > MOST:
-        return f"with more than {MOST} items, those that are held out measure as well. {REMEDY}"
+        return f"with more than {MOST} items, those that are held out measure as well"
     return ""
 
 
-def _folds(run: Prepared, count: int) -> Folds:
+def _folds(run: Prepared, count: int) -> Division:
     """Divide the files; raises SecondhandError if a fold, or its validation files, cannot be."""
     items, seed = run.items, run.settings.train.seed
     frame = items.table.frame
@@ -148,15 +146,15 @@ def _folds(run: Prepared, count: int) -> Folds:
     if units.nunique() < count:
         raise SecondhandError(
             f"there {'is' if units.nunique() == 1 else 'are'} only {counted(units.nunique(), 'group')} of files to "
-            f"divide. Use fewer, or leave --cross-fit out"
+            "divide, and each body needs one to measure. Use fewer bodies, or add files"
         )
     labels = pd.Categorical(known["label"], items.labels).codes.astype(np.int64)
     of_known = assign_folds(labels, units.to_numpy(np.int64), seed, most=count)
     numbers = [int(number) for number in np.unique(of_known[of_known != IN_ALL])]
     if len(numbers) < count:
         raise SecondhandError(
-            f"only {counted(len(numbers), 'part')} of the files can be left out without leaving a class out. "
-            "Use fewer, or leave --cross-fit out"
+            f"only {counted(len(numbers), 'part')} of the files can be left out without leaving a class out. Use fewer "
+            "bodies, or add files"
         )
     of_items = np.full(len(frame), IN_ALL)
     of_items[teaches] = of_known
@@ -167,9 +165,9 @@ def _folds(run: Prepared, count: int) -> Folds:
         split = frame["split"].mask(pd.Series(of_items == number, frame.index), MEASURED)
         split.loc[outside.index] = np.where(held_out, "valid", "train")
         if why := missing_split(frame.assign(split=split).loc[teaches], ("train", "valid")):
-            raise SecondhandError(f"without one of the parts {why}. {REMEDY}, or add files")
+            raise SecondhandError(f"without one of the parts {why}. Add files")
         parts[number] = _with_splits(items, split)
-    return Folds(of_items, parts)
+    return Division(of_items, parts)
 
 
 def _with_splits(items: Loaded, split: pd.Series) -> Loaded:
@@ -190,7 +188,7 @@ def _keys(rows: pd.DataFrame) -> list[tuple[str, str]]:
 
 def train_bodies(
     run: Prepared,
-    folds: Folds,
+    folds: Division,
     on_improvement: Callable[[Prepared, nn.Sequential, Kept, ByPart], None],
     *,
     cross_fitted: bool,
@@ -216,6 +214,8 @@ def train_bodies(
             "it then measures, and the last on all files. That takes about %d times as long as one",
             count + 1, count, count + 1,
         )  # fmt: skip
+        # From the first model on that is usable: its parts of the files are not those in the items.csv of the run.
+        _record(run, count)
     trained = dict[int, Trained]()
     for turn, (number, items) in enumerate(folds.items.items(), 1):
         of_fold = replace(run, items=items)
@@ -223,7 +223,7 @@ def train_bodies(
             improved = partial(on_improvement, of_fold) if turn == 1 else None
             trained[number] = _train(of_fold, turn, count, improved, cross_fitted=cross_fitted)
         except KeyboardInterrupt:
-            if not trained:
+            if not trained or distributed.count() > 1:
                 raise
             return _ended(Bodies(folds, trained, True), count)
         if trained[number].interrupted:
@@ -291,6 +291,8 @@ def train_on_all(run: Prepared, bodies: Bodies) -> Trained | None:
                 (run.network, run.spec, run.preprocessing), run.decoded, chosen=bodies.chosen,
             )  # fmt: skip
     except KeyboardInterrupt:
+        if distributed.count() > 1:
+            raise
         trained = None
     if trained is None or trained.interrupted:
         _ended(bodies, count)
@@ -304,7 +306,7 @@ def _all_taught(items: Loaded) -> Loaded:
     return _with_splits(items, split.mask(split.isin(LEARNT), "train"))
 
 
-def measured_by(run: Run, folds: Folds, predictors: Mapping[int, Predictor]) -> Run:
+def measured_by(run: Run, folds: Division, predictors: Mapping[int, Predictor]) -> Run:
     """The run with all files in its training split, each of which is measured by the network that has not seen it.
 
     Parameters
@@ -339,9 +341,14 @@ def measured_by(run: Run, folds: Folds, predictors: Mapping[int, Predictor]) -> 
         by_body=by_body,
     )
     items.table.protocol = protocol(items.table, cross)
-    facts = {"folds": len(predictors), "body": True, "bodies": True}
-    write_beside(run.folder / CROSS_FITTED, json.dumps(facts).encode())
+    _record(run, len(predictors))
     return replace(run, items=items, cross=cross)
+
+
+def _record(run: Prepared, count: int) -> None:
+    """Record that no file is new to the model of the run, whatever its part in ``items.csv``."""
+    facts = {"folds": count, "body": True, "bodies": True}
+    write_beside(run.folder / CROSS_FITTED, json.dumps(facts).encode())
 
 
 def _distances(

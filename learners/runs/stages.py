@@ -14,12 +14,13 @@ from datasets.core import progress
 from datasets.core.errors import Rejected
 from datasets.core.part import PART_COLUMNS, parts_of
 from datasets.items.labels import UNKNOWN, parse_names
-from datasets.items.rehearsal import earlier_items, is_rehearsed
+from datasets.items.rehearsal import are_all_learnt, earlier_items, is_rehearsed
 from datasets.items.table import read_items
 from learners import distributed
 from learners.backbones.building import drop_background_row, first_member
 from learners.backbones.spec import NetworkSpec
 from learners.cli.result import (
+    BY_BODIES,
     TAUGHT_BODY,
     Result,
     find_confusions,
@@ -209,6 +210,8 @@ def predict(run: Run) -> Evaluation:
     evaluation = run.task.measure(evaluation, bundle)
     if run.cross is not None:
         evaluation.metrics[TAUGHT_BODY] = run.cross.taught_body
+    elif are_all_learnt(run.folder):  # after Ctrl-C
+        evaluation.metrics[BY_BODIES] = True
     if run.cross is None:
         evaluation = with_events(evaluation, run.predictor, table)
     else:

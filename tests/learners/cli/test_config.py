@@ -204,7 +204,6 @@ def test_every_number_out_of_its_range_is_named_with_it(
         {"from": Path("model")},
         {"labels": "multi"},
         {"seeds": 2},
-        {"epochs": 0},
     ],
 )
 def test_bodies_are_cross_fitted_only_where_nothing_else_measures(values: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from scipy.special import softmax
 
 from datasets.core.errors import SecondhandError
 from datasets.items.preparing import read_items
+from datasets.items.rehearsal import are_all_learnt
 from datasets.items.settings import DataSettings, SignalSettings
 from learners.cli.settings import Settings
 from learners.evaluation.held_out import outputs_of_rows
@@ -65,10 +66,19 @@ def share_kept(monkeypatch: pytest.MonkeyPatch, *shares: float) -> None:
 
 @pytest.fixture(scope="module")
 def whole(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole run with two bodies, and beside it the splits that each training was given."""
-    out = tmp_path_factory.mktemp("runs") / "whole"
+    """A whole run with two bodies; ``taught`` beside it has the number of files that each training learnt from."""
+    out, counts = tmp_path_factory.mktemp("runs") / "whole", list[int]()
+    real = cross_fit_bodies.train_members
+
+    def train(folder: Path, items: Any, *more: Any, **named: Any) -> Any:
+        taught = items.rows.loc[items.rows["split"].eq("train"), "path"]
+        counts.append(taught.nunique())
+        (out.parent / "taught").write_text(json.dumps(counts))
+        return real(folder, items, *more, **named)
+
     with pytest.MonkeyPatch.context() as patch:
         share_kept(patch, 1.0, 0.25)
+        patch.setattr(cross_fit_bodies, "train_members", train)
         assert main([*words, "--cross-fit", "2", "--out", str(out)]) == 0
     return out
 
@@ -139,6 +149,10 @@ def test_the_model_learns_from_all_files_by_the_recipe_of_the_bodies(whole: Path
     assert history["train_loss"].notna().all()
     assert history["valid_loss"].isna().all(), "its validation files teach it"
     model = load_bundle(whole / "model")
+    *of_bodies, of_model = json.loads((whole.parent / "taught").read_text())
+    assert of_model == FILES
+    learnt = [int(items["split"].eq("train").sum()) for _, items in bodies(whole)]
+    assert of_bodies == learnt
     reference = model.rule.distance.reference
     assert reference is not None
     assert len(reference) == FILES
@@ -179,6 +193,7 @@ def test_ctrl_c_gives_a_model_and_resuming_the_same_weights(
     kept = load_file(out / "model/model.safetensors")
     assert all(torch.equal(kept[n], w) for n, w in first.network.state_dict().items())
     assert "cross_fit_folds" not in load_bundle(out / "model").metrics
+    assert are_all_learnt(out), "its parts of the files are not those of the items.csv"
     trained = out / "checkpoint/body-1/checkpoint/best.safetensors"
     before = trained.stat().st_mtime_ns
     interrupt_in(monkeypatch, stages, "measured_by", ["--resume", str(out)])
@@ -263,6 +278,14 @@ def test_files_that_measure_by_name_are_not_divided(prepared: Prepared) -> None:
     with pytest.raises(SecondhandError, match=r"--cross-fit 2: .*calibration and valid, which"):
         divide(asked)
     assert divide(replace(run, settings=run.settings.but(cross_fit="auto"))) is None
+
+
+def test_a_head_alone_has_no_body_to_cross_fit(prepared: Prepared) -> None:
+    """Also where the backbone decides that only a head is trained, and where such a run is resumed."""
+    asked = prepared.settings.but(cross_fit=2, epochs=0)
+    asked.check()
+    assert divide(replace(prepared, settings=asked)) is None
+    assert divide(replace(prepared, settings=asked.but(freeze_epochs=2))) is not None
 
 
 def kept_of(phase: str, epoch: int, share: float | None) -> Kept:
