@@ -62,7 +62,7 @@ class Status:
     folder : its run folder. command : that started it.
     run : what the run tells of itself; None until it does.
     error : why it ended, if nobody stopped it.
-    history : text of ``history.csv``.
+    history : text of ``history.csv``, of the network in training.
     model : the model folder, once the process has ended and there is one.
     """
 
@@ -232,7 +232,7 @@ class Training:
             "folder": folder,
             "command": shown_command(started.words),
             "run": _read(RunStatus, folder / STATUS),
-            "history": _text(folder / "history.csv"),
+            "history": _history(folder),
         }
         model = folder / "model"
         if runs:
@@ -261,6 +261,13 @@ class Training:
 def shown_command(words: Sequence[str]) -> str:
     """The command that does the same, to be copied."""
     return installed_commands(f"python -m learners.finetune {shlex.join(words)}")
+
+
+def _history(folder: Path) -> str:
+    """The history of the network in training: that of the model, or before it those that are cross-fitted, the last."""
+    bodies = sorted(folder.glob("checkpoint/body-*"), key=lambda body: (len(body.name), body.name))
+    texts = (_text(part / "history.csv") for part in (folder, *reversed(bodies)))
+    return next(filter(None, texts), "")
 
 
 def _text(file: Path) -> str:
