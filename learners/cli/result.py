@@ -38,6 +38,8 @@ TAUGHT_BODY = "cross_fit_body"
 #: Ctrl-C, and one of these bodies is the model.
 BY_BODIES = "cross_fit_bodies"
 OUT_OF_FOLD = "out-of-fold"
+UNSEEN = "each by a head that had not seen it"
+UNSEEN_BY_BODY = "each by a body that had not seen it"
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Counts(NamedTuple):
     def files(self) -> str:
         """What the counts are of."""
         if self.cross_fitted:
-            return f"{self.items} files, each by a {self.judge} that had not seen it"
+            return f"{self.items} files, {unseen_by(self.judge)}"
         return f"{self.items} {part_name(self.part)} files"
 
 
@@ -121,6 +123,11 @@ def counts_of(metrics: Mapping[str, Any], part: str) -> Counts:
 def judge(metrics: Mapping[str, Any]) -> str:
     """What has not seen the files of a cross-fitted model that it judges: "body" or "head"."""
     return "body" if metrics.get(BY_BODIES) else "head"
+
+
+def unseen_by(judge: str) -> str:
+    """By what each file is judged, as the end of a sentence."""
+    return UNSEEN_BY_BODY if judge == "body" else UNSEEN
 
 
 def is_cross_fitted(metrics: Mapping[str, Any], part: str) -> bool:
@@ -144,8 +151,8 @@ def denominator(metrics: Mapping[str, Any], name: str) -> str:
         kind = "of unknown classes" if part == "unknown" else "of the background"
         return f"{counted(items, 'file')} {kind}"
     if figure in ("accuracy", "coverage"):
-        unseen = f"{items} files, each by a {judge(metrics)} that had not seen it"
-        return unseen if is_cross_fitted(metrics, part) else f"{items} {part_name(part)} files"
+        of_fold = f"{items} files, {unseen_by(judge(metrics))}"
+        return of_fold if is_cross_fitted(metrics, part) else f"{items} {part_name(part)} files"
     return ""
 
 
@@ -257,10 +264,10 @@ def _single(
 ) -> list[str]:
     counts = counts_of(metrics, part)
     accuracy = _limits(metrics, f"{part}_accuracy")
-    unseen = ""
+    of_fold = ""
     if counts.cross_fitted:
-        files, unseen = "files", f", each by a {counts.judge} that had not seen it"
-    lines = [f"Named right: {counts.named_right} of {items} {files}{unseen} ({accuracy})."]
+        files, of_fold = "files", f", {unseen_by(counts.judge)}"
+    lines = [f"Named right: {counts.named_right} of {items} {files}{of_fold} ({accuracy})."]
     if counts.answered:
         limits = _limits(metrics, f"{part}_accuracy_of_accepted")
         right = right_of_answered(counts.right, counts.answered)

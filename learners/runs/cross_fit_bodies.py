@@ -171,14 +171,29 @@ def _folds(run: Prepared, count: int) -> Division:
 
 
 def _with_splits(items: Loaded, split: pd.Series) -> Loaded:
-    """The items with other splits of the rows of the table; those of the background stay."""
-    frame = items.table.frame
-    by_key = dict(zip(_keys(frame), split, strict=True))
-    rows = items.rows
-    known = rows["label"].ne(UNKNOWN)
+    """The items with other splits of the rows of the table. Rows of the background keep theirs, but those in recordings that
+    are held out teach nothing.
+    """
+    table, rows = items.table, items.rows
+    by_key = dict(zip(_keys(table.frame), split, strict=True))
     of_rows = pd.Series([by_key.get(key) for key in _keys(rows)], rows.index, dtype=object)
-    rows = rows.assign(split=rows["split"].mask(known & of_rows.notna(), of_rows))
-    return items._replace(table=replace(items.table, frame=frame.assign(split=split)), rows=rows)
+    changed = rows["label"].ne(UNKNOWN) & of_rows.notna()
+    of_path = dict(zip(table.frame["path"], split, strict=True))
+    rows = rows.assign(
+        split=rows["split"].mask(changed, of_rows).where(changed, _kept(rows, of_path))
+    )
+    background = table.background
+    if len(background):
+        background = background.assign(split=_kept(background, of_path))
+    table = replace(table, frame=table.frame.assign(split=split), background=background)
+    return items._replace(table=table, rows=rows)
+
+
+def _kept(background: pd.DataFrame, of_path: Mapping[str, str]) -> pd.Series:
+    """The split of each row of the background: its own, or that of its recording where it would teach and that does not."""
+    of_recording = background["path"].map(of_path)
+    leaks = background["split"].eq("train") & of_recording.notna() & of_recording.ne("train")
+    return background["split"].mask(leaks, of_recording)
 
 
 def _keys(rows: pd.DataFrame) -> list[tuple[str, str]]:

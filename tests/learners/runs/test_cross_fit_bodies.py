@@ -253,6 +253,27 @@ def test_groups_stay_together_and_every_class_in_training(prepared: Prepared) ->
         assert rows.loc[rows["split"].eq("train"), "label"].nunique() == 3
 
 
+def test_the_background_in_a_recording_that_is_held_out_teaches_nothing(prepared: Prepared) -> None:
+    """Windows without a call in the recordings of the calls; and background of its own, which is in no recording."""
+    frame = prepared.items.table.frame
+    own = frame.iloc[:4].assign(path=[f"noise{n}" for n in range(4)])
+    quiet = pd.concat([frame, own]).assign(label="unknown", split="train")
+    table = replace(prepared.items.table, background=quiet)
+    rows = pd.concat([frame, quiet], ignore_index=True)
+    asked = prepared.settings.but(cross_fit=3)
+    folds = divide(
+        replace(prepared, settings=asked, items=prepared.items._replace(table=table, rows=rows))
+    )
+    assert folds is not None
+    for items in folds.items.values():
+        calls = items.table.frame.set_index("path")["split"]
+        for background in (items.table.background, items.rows.query("label == 'unknown'")):
+            splits = background.set_index("path")["split"]
+            assert len(splits) == FILES + 4
+            assert splits.loc[calls.index].tolist() == calls.tolist()
+            assert splits.loc[own["path"]].eq("train").all()
+
+
 @pytest.mark.parametrize(
     ("values", "groups", "why"),
     [
