@@ -223,7 +223,7 @@ def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> 
     known, metrics = evaluation.known, measure(predictions)
     if evaluation.folds is not None:
         metrics[CROSS_FIT] = len(evaluation.rules)
-        if evaluation.by_bodies:
+        if evaluation.by_body:
             metrics[BY_BODIES] = True
     splits = {name: _split(predictions, scored, name, metrics) for name in sorted(names)}
     accepted = limits_of(metrics, f"{BACKGROUND}_accepted")

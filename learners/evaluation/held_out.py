@@ -57,8 +57,9 @@ class Evaluation:
     folds : [n], fold of each row that a head predicted which had not seen it, -1 for other rows; None without
         cross-fitting.
     rules : of each fold the rule with the distances to the training items outside it.
-    compared : of each fold the numbers of the training items to which its distances are measured.
-    by_bodies : whether each fold has a body of its own, and so features of its own.
+    of_reference : fold of each training item to which distances are measured; None without cross-fitting.
+    by_body : of each fold that has a body, and so features, of its own: the numbers of the training items that it has
+        learnt from, to which the distances of the fold are measured.
     """
 
     predictions: pd.DataFrame
@@ -73,8 +74,8 @@ class Evaluation:
     changes: Any = None
     folds: NDArray[np.int64] | None = None
     rules: Mapping[int, AnyRule] = field(default_factory=dict)
-    compared: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
-    by_bodies: bool = False
+    of_reference: NDArray[np.int64] | None = None
+    by_body: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
     @property
     def known(self) -> pd.DataFrame:
@@ -94,8 +95,8 @@ class Evaluation:
             self.features[kept],
             folds=None if self.folds is None else self.folds[kept],
             rules=self.rules,
-            compared=self.compared,
-            by_bodies=self.by_bodies,
+            of_reference=self.of_reference,
+            by_body=self.by_body,
         )
 
 

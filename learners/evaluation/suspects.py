@@ -153,7 +153,7 @@ def _nearest(
     if knn is None or not n or evaluation.features.shape[1] != knn.reference.shape[1]:
         return np.full(n, -1, np.float32), np.zeros(n, np.int64)
     features = evaluation.features_of(scored.rows)
-    if evaluation.folds is None:
+    if evaluation.folds is None or evaluation.of_reference is None:
         return knn.nearest(features)
     # A file that also teaches is compared with those outside its fold.
     similarity, index = np.full(n, -1, np.float32), np.zeros(n, np.int64)
@@ -164,7 +164,8 @@ def _nearest(
         assert of_fold is not None
         others = np.arange(len(knn.reference))
         if of_fold is not knn:
-            others = evaluation.compared[int(fold)]
+            outside = np.flatnonzero(evaluation.of_reference != fold)
+            others = evaluation.by_body.get(int(fold), outside)
         if len(others) != len(of_fold.reference):  # a training file has become unreadable
             continue
         similarity[own], nearest = of_fold.nearest(features[own])

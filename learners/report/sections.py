@@ -88,7 +88,7 @@ def class_sections(
         "colours": plots.colours(len(bundle.classes)),
         # Features of several bodies are in no common space.
         "map": None
-        if evaluation.by_bodies
+        if evaluation.by_body
         else plots.embedding(
             evaluation.features, evaluation.predictions["truth"].tolist(), bundle.classes
         ),

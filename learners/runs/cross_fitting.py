@@ -257,11 +257,8 @@ def predict_cross(run: Run, cross: CrossFit) -> Evaluation:
         np.concatenate([_wide(part.features, deep) for part in parts])[order],
         folds=np.concatenate(folds)[order],
         rules={number: predictor.rule for number, predictor in cross.predictors.items()},
-        compared={
-            number: cross.by_body.get(number, np.flatnonzero(cross.of_reference != number))
-            for number in cross.predictors
-        },
-        by_bodies=bool(cross.by_body),
+        of_reference=cross.of_reference,
+        by_body=cross.by_body,
     )
 
 

@@ -153,12 +153,13 @@ def test_a_copy_is_found_among_the_files_that_its_body_has_learnt_from(scenes):
     knn.fit(reference[rows] @ turn, (), ())
     evaluation.folds = np.zeros(len(evaluation.predictions), np.int64)
     distance = replace(bundle.rule.distance, knn=knn)
-    evaluation.rules, evaluation.compared = {0: replace(bundle.rule, distance=distance)}, {0: rows}
+    evaluation.rules = {0: replace(bundle.rule, distance=distance)}
+    evaluation.of_reference, evaluation.by_body = np.zeros(20, np.int64), {0: rows}
     scored = score_items(evaluation, bundle)
     pairs = near_duplicates(evaluation, bundle, scored, trained, opened)
     assert pairs["row"].tolist() == [9]
     assert pairs["train_path"].tolist() == [str(scenes[16])]
-    evaluation.compared = {0: rows[1:]}  # a training file has become unreadable
+    evaluation.by_body = {0: rows[1:]}  # a training file has become unreadable
     assert near_duplicates(evaluation, bundle, scored, trained, opened).empty
 
 
