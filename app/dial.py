@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from app.rules import PageRule, rule_at
 from app.views import note_html, rule_words
-from learners.cli.result import answers_at
+from learners.cli.result import answers_at, judge
 from learners.rule.operating_points import OperatingPoint, OperatingPoints
 from learners.rule.rule import PROBABILITY, Rule
 
@@ -65,7 +65,8 @@ class Dial:
             also = " The report of the run shows the precision and the recall of each label."
             return note_html(rule_words(rule) + (also if rule.thresholds else ""), status=True)
         point = self._point(table, place)
-        unseen = "Each is judged by a head that had not seen it."
+        by = judge(self.predictor.bundle.metrics)
+        unseen = f"Each is judged by a {by} that had not seen it."
         held_out = unseen if table.cross_fitted else "Training used none of them."
         effect = note_html(f"It answers {answers_at(table, point)} {held_out}", status=True)
         if point is table.own and (more := table.offered) is not None:

@@ -39,6 +39,7 @@ TINY = {
     "--freeze-epochs": "0",
     "--bs": "8",
     "--workers": "0",
+    "--cross-fit": "0",
 }
 #: The runs made so far, and the arguments that trained them.
 TRAINED: dict[Path, list[str]] = {}

@@ -82,6 +82,22 @@ def also_shown(show: Show) -> Iterator[None]:
         _show = before
 
 
+@contextmanager
+def part(words: str) -> Iterator[None]:
+    """Name a part of the work in the steps of the context, as in "Body 2 of 4: Epoch 3 of 5"."""
+    global _show
+    before = _show
+
+    def of_part(step: Step) -> AbstractContextManager[Advance]:
+        return before(step._replace(title=f"{words}: {step.title}"))
+
+    _show = of_part
+    try:
+        yield
+    finally:
+        _show = before
+
+
 def step(
     title: str,
     total: int | None = None,

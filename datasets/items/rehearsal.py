@@ -33,8 +33,9 @@ log = logging.getLogger(__name__)
 
 #: Why a file of an earlier run is left out.
 CHANGED = "its content has changed since the earlier run"
-#: File of a run whose head has learnt from the files of all splits but the test split, as JSON: the number of ``folds``, and
-#: whether the ``body`` has learnt from the training split.
+#: File of a run whose head has learnt from the files of all splits but the test split, as JSON: the number of ``folds``,
+#: whether the ``body`` has learnt from the training split, and whether each fold had ``bodies`` of its own: then the body has
+#: learnt from all that the head has.
 CROSS_FITTED = "cross_fit.json"
 #: Column that marks the items of an earlier run.
 REHEARSED = "rehearsed"
@@ -99,7 +100,7 @@ def mark_rehearsed(table: Items, file: Path, data: DataSettings, seed: int) -> N
     old = frame["path"].isin(before) & frame["split"].ne("")
     frame = frame.assign(**{REHEARSED: old})
     everything = is_cross_fitted(file.parent) and not has_taught_body(file.parent)
-    if everything:
+    if everything or are_all_learnt(file.parent):
         taught = earlier["split"].isin(["valid", "calibration"])
         earlier = earlier.assign(split=earlier["split"].mask(taught, "train"))
         taught = old & frame["split"].isin(["valid", "calibration"])
@@ -152,6 +153,14 @@ def has_taught_body(run: Path) -> bool:
         return bool(json.loads((run / CROSS_FITTED).read_bytes())["body"])
     except (OSError, ValueError, KeyError, TypeError):
         return True
+
+
+def are_all_learnt(run: Path) -> bool:
+    """Whether body and head of the model in a run's folder have learnt from the files of all splits but the test split."""
+    try:
+        return bool(json.loads((run / CROSS_FITTED).read_bytes()).get("bodies"))
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def check_groups(frame: pd.DataFrame, data: DataSettings) -> None:
@@ -218,6 +227,11 @@ def _split_new_items(
         bound["split"] = bound["split"].replace("test", "calibration")
     alone = frame.loc[fresh]
     if alone.empty:
+        if data.from_ is not None and not bound["split"].isin(["valid", "calibration"]).any():
+            raise SecondhandError(
+                f"--from {data.from_}: that model has learnt from all of these files, so none can measure a "
+                "further training. Add new files with --data, or train on all of them without --from"
+            )
         return bound, []
     rejected: list[Rejected] = []
     try:

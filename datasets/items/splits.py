@@ -155,6 +155,16 @@ def assign_splits(
     return frame, rejected + moved
 
 
+def hold_out(frame: pd.DataFrame, fraction: float, *, seed: int = 0) -> npt.NDArray[np.bool_]:
+    """Mask of the rows to hold out, [n]: about ``fraction`` of each label, in whole units (`split_units`).
+
+    Raises
+    ------
+    SecondhandError : all rows are of one unit.
+    """
+    return _hold_out(frame, fraction, np.random.default_rng(seed))
+
+
 def split_remarks(
     frame: pd.DataFrame, fold: str | None = None, cv: int | str | None = None
 ) -> list[str]:

@@ -28,7 +28,7 @@ OF_MODEL = (SignalSettings, NetworkSettings, TrainSettings, AugmentSettings)
 #: Settings that the help of fine-tuning shows by itself.
 USUAL = (
     "config", "preset", "data", "from", "unknown", "group_by", "cv", "backbone", "size", "epochs",
-    "target_accuracy", "tta", "seeds", "out", "overwrite", "resume",
+    "target_accuracy", "tta", "seeds", "cross_fit", "out", "overwrite", "resume",
 )  # fmt: skip
 
 

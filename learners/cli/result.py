@@ -34,8 +34,12 @@ PARTS = ("test", "calibration", "valid")
 CROSS_FIT = "cross_fit_folds"
 #: Metric of a cross-fitted model: whether its body has learnt from files, which are not measured then.
 TAUGHT_BODY = "cross_fit_body"
+#: Metric of a model: whether each fold has a body of its own, which has not seen it. Without folds the run was ended by
+#: Ctrl-C, and one of these bodies is the model.
+BY_BODIES = "cross_fit_bodies"
 OUT_OF_FOLD = "out-of-fold"
 UNSEEN = "each by a head that had not seen it"
+UNSEEN_BY_BODY = "each by a body that had not seen it"
 
 
 @dataclass(frozen=True)
@@ -96,12 +100,13 @@ class Counts(NamedTuple):
     answered: int
     right: int  # of the answered
     cross_fitted: bool = False
+    judge: str = "head"
 
     @property
     def files(self) -> str:
         """What the counts are of."""
         if self.cross_fitted:
-            return f"{self.items} files, {UNSEEN}"
+            return f"{self.items} files, {unseen_by(self.judge)}"
         return f"{self.items} {part_name(self.part)} files"
 
 
@@ -111,11 +116,22 @@ def counts_of(metrics: Mapping[str, Any], part: str) -> Counts:
     answered = round(metrics[f"{part}_coverage"] * items)
     right = round((metrics.get(f"{part}_accuracy_of_accepted") or 0.0) * answered)
     named = round(metrics[f"{part}_accuracy"] * items)
-    return Counts(part, items, named, answered, right, is_cross_fitted(metrics, part))
+    cross_fitted = is_cross_fitted(metrics, part)
+    return Counts(part, items, named, answered, right, cross_fitted, judge(metrics))
+
+
+def judge(metrics: Mapping[str, Any]) -> str:
+    """What has not seen the files of a cross-fitted model that it judges: "body" or "head"."""
+    return "body" if metrics.get(BY_BODIES) else "head"
+
+
+def unseen_by(judge: str) -> str:
+    """By what each file is judged, as the end of a sentence."""
+    return UNSEEN_BY_BODY if judge == "body" else UNSEEN
 
 
 def is_cross_fitted(metrics: Mapping[str, Any], part: str) -> bool:
-    """Whether the files of a part also taught the model, and each was measured by a head that had not seen it."""
+    """Whether the files of a part also taught the model, and each was measured by what had not seen it."""
     return part == "calibration" and bool(metrics.get(CROSS_FIT))
 
 
@@ -135,8 +151,8 @@ def denominator(metrics: Mapping[str, Any], name: str) -> str:
         kind = "of unknown classes" if part == "unknown" else "of the background"
         return f"{counted(items, 'file')} {kind}"
     if figure in ("accuracy", "coverage"):
-        unseen = f"{items} files, {UNSEEN}"
-        return unseen if is_cross_fitted(metrics, part) else f"{items} {part_name(part)} files"
+        of_fold = f"{items} files, {unseen_by(judge(metrics))}"
+        return of_fold if is_cross_fitted(metrics, part) else f"{items} {part_name(part)} files"
     return ""
 
 
@@ -248,10 +264,10 @@ def _single(
 ) -> list[str]:
     counts = counts_of(metrics, part)
     accuracy = _limits(metrics, f"{part}_accuracy")
-    unseen = ""
+    of_fold = ""
     if counts.cross_fitted:
-        files, unseen = "files", f", {UNSEEN}"
-    lines = [f"Named right: {counts.named_right} of {items} {files}{unseen} ({accuracy})."]
+        files, of_fold = "files", f", {unseen_by(counts.judge)}"
+    lines = [f"Named right: {counts.named_right} of {items} {files}{of_fold} ({accuracy})."]
     if counts.answered:
         limits = _limits(metrics, f"{part}_accuracy_of_accepted")
         right = right_of_answered(counts.right, counts.answered)

@@ -37,6 +37,9 @@ CANDIDATES = (
 SOUND_BACKBONE = "auto:embedded,embedded/speech,embedded/sound"
 #: A model folder is opened with at most so many networks.
 MAX_MEMBERS = 16
+#: Most bodies of ``--cross-fit``: ten leave each as many files to learn from as heads that are cross-fitted. And their number
+#: where it is left to the program.
+MAX_BODIES, USUAL_BODIES = 10, 3
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,14 @@ class TrainSettings:
         1,
         "Number of networks to train, with consecutive seeds; the model averages their predictions.",
         limits=Limits(low=1, high=MAX_MEMBERS),
+    )
+    cross_fit: int | Literal["auto"] = option(
+        0,
+        "Number of bodies to train in turn, each without one of as many parts of the files, which it then measures; the "
+        "model itself is trained on all files. It takes one training more than bodies. 0 trains one body, which the files "
+        "measure that it has not learnt from; auto is 3 where that can be.",
+        limits=Limits(low=0, high=MAX_BODIES, word="auto"),
+        metavar="K|auto",
     )
 
 
@@ -351,7 +362,31 @@ class Settings(Checked):
             and (data.cv is not None or data.fold is not None),
             "--background with --classes-table (use one of the two)": data.background
             and data.classes_table,
+            "--cross-fit 1 (give at least 2 bodies, or 0 for none)": train.cross_fit == 1,
+            f"--cross-fit {train.cross_fit} with {self.against_cross_fit} (leave one of them out)": train.cross_fit
+            not in (0, "auto")
+            and self.against_cross_fit,
         }
+
+    @property
+    def against_cross_fit(self) -> str:
+        """The flag that ``--cross-fit`` does not go with, and why; "" if there is none."""
+        data, train = self.data, self.train
+        return next(
+            (
+                words
+                for words, given in {
+                    "--cv: each of its folds is tested already": data.cv is not None,
+                    "--fold: its files measure": data.fold is not None,
+                    "--split-by: the files recorded last measure": data.split_by is not None,
+                    "--from: that body has learnt from files already": data.from_ is not None,
+                    "--labels: it is for one label a file": data.multi_label,
+                    f"--seeds {train.seeds}: one network stands for the bodies": train.seeds > 1,
+                }.items()
+                if given
+            ),
+            "",
+        )
 
 
 def _whole(value: Any) -> Any:

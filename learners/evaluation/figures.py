@@ -15,7 +15,7 @@ import pandas as pd
 
 from datasets.core.errors import counted
 from datasets.items.labels import UNKNOWN
-from learners.cli.result import CROSS_FIT, part_name
+from learners.cli.result import BY_BODIES, CROSS_FIT, part_name
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import (
@@ -223,6 +223,8 @@ def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> 
     known, metrics = evaluation.known, measure(predictions)
     if evaluation.folds is not None:
         metrics[CROSS_FIT] = len(evaluation.rules)
+        if evaluation.by_body:
+            metrics[BY_BODIES] = True
     splits = {name: _split(predictions, scored, name, metrics) for name in sorted(names)}
     accepted = limits_of(metrics, f"{BACKGROUND}_accepted")
     refused = Estimate(1 - accepted.value, 1 - accepted.high, 1 - accepted.low)

@@ -58,6 +58,8 @@ class Evaluation:
         cross-fitting.
     rules : of each fold the rule with the distances to the training items outside it.
     of_reference : fold of each training item to which distances are measured; None without cross-fitting.
+    by_body : of each fold that has a body, and so features, of its own: the numbers of the training items that it has
+        learnt from, to which the distances of the fold are measured.
     """
 
     predictions: pd.DataFrame
@@ -73,6 +75,7 @@ class Evaluation:
     folds: NDArray[np.int64] | None = None
     rules: Mapping[int, AnyRule] = field(default_factory=dict)
     of_reference: NDArray[np.int64] | None = None
+    by_body: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
     @property
     def known(self) -> pd.DataFrame:
@@ -93,6 +96,7 @@ class Evaluation:
             folds=None if self.folds is None else self.folds[kept],
             rules=self.rules,
             of_reference=self.of_reference,
+            by_body=self.by_body,
         )
 
 

@@ -156,7 +156,7 @@ def _nearest(
     if evaluation.folds is None or evaluation.of_reference is None:
         return knn.nearest(features)
     # A file that also teaches is compared with those outside its fold.
-    similarity, index = np.empty(n, np.float32), np.empty(n, np.int64)
+    similarity, index = np.full(n, -1, np.float32), np.zeros(n, np.int64)
     folds = evaluation.folds[scored.rows]
     for fold in np.unique(folds):
         own = folds == fold
@@ -164,7 +164,10 @@ def _nearest(
         assert of_fold is not None
         others = np.arange(len(knn.reference))
         if of_fold is not knn:
-            others = np.flatnonzero(evaluation.of_reference != fold)
+            outside = np.flatnonzero(evaluation.of_reference != fold)
+            others = evaluation.by_body.get(int(fold), outside)
+        if len(others) != len(of_fold.reference):  # a training file has become unreadable
+            continue
         similarity[own], nearest = of_fold.nearest(features[own])
         index[own] = others[nearest]
     return similarity, index

@@ -68,6 +68,7 @@ def curves(epochs: pd.DataFrame, kept: Mapping[str, Any] | None = None) -> list[
     steps = np.arange(1, len(epochs) + 1)
     frozen = int(epochs["phase"].eq("frozen").sum()) if "phase" in epochs else 0
     step, reached = _kept_step(epochs, kept)
+    epochs = epochs.dropna(axis=1, how="all")  # where all files teach there is no validation
     no_metrics = {"phase", "epoch", "train_loss", "valid_loss", "lr", "seconds"}
     metrics = [name for name in epochs.columns if name not in no_metrics]
     losses = {"train_loss": ("training", "o-", BLUE), "valid_loss": ("validation", "s-", ORANGE)}
@@ -87,6 +88,8 @@ def curves(epochs: pd.DataFrame, kept: Mapping[str, Any] | None = None) -> list[
     def drawn(title: str, ylabel: str, lines: Mapping[str, tuple[str, str, str]]) -> Markup:
         with panel(title) as (axes, svg):
             for name, (label, marker, colour) in lines.items():
+                if name not in epochs:
+                    continue
                 for phase in (slice(0, frozen), slice(frozen, len(steps))):
                     axes.plot(steps[phase], epochs[name][phase], marker, color=colour, label=label)
                     label = "_" if len(steps[phase]) else label  # one entry in the legend

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from datasets.core.program import installed_commands
 from datasets.items.describe import NO_LABEL, split_counts
 from datasets.items.items import Items
-from learners.cli.result import answers_at, counts_of, most_confused, part_name
+from learners.cli.result import answers_at, counts_of, judge, most_confused, part_name
 from learners.evaluation.before_after import Changes
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.suspects import LOW, hardest_items, is_copy, label_suspects
@@ -81,11 +81,15 @@ def class_sections(
     page = {
         "part": part,
         "cross_fitted": cross_fitted,
+        "judge": judge(measured["metrics"]),
         "parts_of_known": " and ".join(", ".join(parts).rsplit(", ", 1)),
         "counts": split and counts_of(measured["metrics"], split),
         "examples": examples(pictures, evaluation),
         "colours": plots.colours(len(bundle.classes)),
-        "map": plots.embedding(
+        # Features of several bodies are in no common space.
+        "map": None
+        if evaluation.by_body
+        else plots.embedding(
             evaluation.features, evaluation.predictions["truth"].tolist(), bundle.classes
         ),
         "own_rule": rule,

@@ -20,7 +20,8 @@ class Folds:
 
     items: Ints
     reference: Ints
-    #: Of each fold what is fitted to the training items outside it, kept because several steps ask for it.
+    #: Of each fold what is fitted to the training items outside it, kept because several steps ask for it; given where each
+    #: fold has a body, and so features, of its own.
     fitted: dict[int, tuple[KNN, RMDS | None]] = field(default_factory=dict, compare=False)
 
     @property
@@ -30,5 +31,10 @@ class Folds:
 
     @property
     def least(self) -> int:
-        """Number of training items outside the largest fold."""
-        return min(int((self.reference != number).sum()) for number in self.numbers)
+        """Least number of training items that the items of a fold are measured by."""
+        return min(
+            len(self.fitted[number][0].reference)
+            if number in self.fitted
+            else int((self.reference != number).sum())
+            for number in self.numbers
+        )

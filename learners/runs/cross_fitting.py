@@ -204,7 +204,7 @@ def measured_of(run: Run, cross: CrossFit) -> Measured:
         cross.truths,
         background=bool(run.items.rows["label"].eq(UNKNOWN).any()),
         table=table,
-        folds=Folds(np.array(folds, np.int64), cross.of_reference),
+        folds=Folds(np.array(folds, np.int64), cross.of_reference, {**cross.distances}),
     )
 
 
@@ -258,6 +258,7 @@ def predict_cross(run: Run, cross: CrossFit) -> Evaluation:
         folds=np.concatenate(folds)[order],
         rules={number: predictor.rule for number, predictor in cross.predictors.items()},
         of_reference=cross.of_reference,
+        by_body=cross.by_body,
     )
 
 
@@ -282,7 +283,8 @@ def protocol(table: Items, cross: CrossFit) -> str:
     together = f"; each of {named.nunique()} groups stays together" if table.groups else ""
     if cross.taught_body:
         measured += " that the body has not learnt from"
-    text = f"{measured}, each by one of {heads} heads that had not seen it{together}"
+    judges = "bodies" if cross.by_body else "heads"
+    text = f"{measured}, each by one of {heads} {judges} that had not seen it{together}"
     return describe.random_protocol(table, text, by_group=True)
 
 

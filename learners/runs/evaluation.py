@@ -27,7 +27,7 @@ from datasets.items.table import load_table, load_unknown, load_unlabelled, summ
 from datasets.kinds.base import kind_of
 from datasets.sources.base import ReadOptions
 from learners.cli.commands import EvaluateSettings
-from learners.cli.result import find_confusions, is_cross_fitted, label_counts
+from learners.cli.result import BY_BODIES, find_confusions, is_cross_fitted, label_counts
 from learners.evaluation.domain_shift import expected_accuracy, prediction_figures
 from learners.evaluation.figures import score_items
 from learners.evaluation.held_out import Evaluation, predict_held_out
@@ -248,7 +248,8 @@ def items_of(
         table.rejected += contradictions
     if table.frame.empty and table.unknown_items.empty:
         raise _no_files_error(table)
-    if is_cross_fitted(bundle.metrics, "calibration"):  # it has also learnt from these
+    # It has also learnt from these.
+    if is_cross_fitted(bundle.metrics, "calibration") or bundle.metrics.get(BY_BODIES):
         others = table.frame["split"].isin(["valid", "calibration"])
         table.frame["split"] = table.frame["split"].mask(others, "train")
     lines = _choose_split(table)

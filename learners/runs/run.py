@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from learners.backbones.spec import NetworkSpec
     from learners.inference.predictor import Predictor
     from learners.rule.arrays import Outputs
+    from learners.rule.scores.knn import KNN
+    from learners.rule.scores.rmds import RMDS
     from learners.runs.backbone_selection import BackboneSelection
 
 log = logging.getLogger(__name__)
@@ -127,6 +129,8 @@ class CrossFit:
     truths : their labels.
     of_reference : their folds.
     taught_body : whether the body has learnt from files, which are in no fold.
+    distances : of each fold that has a body of its own, the distances to the files that this body has learnt from.
+    by_body : of each of these folds the numbers of these files among the training items.
     """
 
     folds: NDArray[np.int64]
@@ -135,6 +139,8 @@ class CrossFit:
     truths: list[str]
     of_reference: NDArray[np.int64]
     taught_body: bool
+    distances: Mapping[int, tuple[KNN, RMDS | None]] = field(default_factory=dict)
+    by_body: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
     @property
     def measured(self) -> NDArray[np.bool_]:

@@ -14,12 +14,13 @@ from datasets.core import progress
 from datasets.core.errors import Rejected
 from datasets.core.part import PART_COLUMNS, parts_of
 from datasets.items.labels import UNKNOWN, parse_names
-from datasets.items.rehearsal import earlier_items, is_rehearsed
+from datasets.items.rehearsal import are_all_learnt, earlier_items, is_rehearsed
 from datasets.items.table import read_items
 from learners import distributed
 from learners.backbones.building import drop_background_row, first_member
 from learners.backbones.spec import NetworkSpec
 from learners.cli.result import (
+    BY_BODIES,
     TAUGHT_BODY,
     Result,
     find_confusions,
@@ -34,6 +35,7 @@ from learners.evaluation.held_out import (
     reference_rows,
 )
 from learners.events.held_out import with_events
+from learners.files.names import shared_provenance
 from learners.inference.exporting import write_network
 from learners.inference.passed import Passed
 from learners.inference.predictor import REFERENCE, Predictor
@@ -42,6 +44,13 @@ from learners.model.tta import PLAIN
 from learners.report.report import write_report
 from learners.rule.base import AnyRule
 from learners.runs.backbone_selection import as_table
+from learners.runs.cross_fit_bodies import (
+    Bodies,
+    divide,
+    measured_by,
+    train_bodies,
+    train_on_all,
+)
 from learners.runs.cross_fitting import (
     as_measured,
     cross_fit,
@@ -74,11 +83,22 @@ def train(run: Prepared) -> Run:
     ------
     SecondhandError : a setting does not suit the network or the items.
     """
-    table, cross_fitted = run.items.table, may_cross_fit(run)
-    trained = train_members(
-        run.folder, run.items, run.settings, run.device, run.task, (run.network, run.spec, run.preprocessing),
-        run.decoded, run.origin, on_improvement=partial(_write_model_so_far, run), cross_fitted=cross_fitted,
-    )  # fmt: skip
+    cross_fitted, bodies = may_cross_fit(run), None
+    if (folds := divide(run)) is not None:
+        bodies = train_bodies(run, folds, _write_model_so_far, cross_fitted=cross_fitted)
+    trained = None
+    if bodies is not None and not bodies.interrupted:
+        trained = train_on_all(run, bodies)
+    if bodies is not None and trained is None:  # after Ctrl-C
+        items, trained = bodies.first
+        trained = trained._replace(interrupted=True)
+        run, cross_fitted, bodies = replace(run, items=items), False, None
+    if trained is None:
+        trained = train_members(
+            run.folder, run.items, run.settings, run.device, run.task, (run.network, run.spec, run.preprocessing),
+            run.decoded, run.origin, on_improvement=partial(_write_model_so_far, run), cross_fitted=cross_fitted,
+        )  # fmt: skip
+    table = run.items.table
     distributed.close_group()
     kept = "; ".join(map(kept_in_words, trained.kept))
     if joint := _prediction_differences(run, trained.spec):
@@ -94,6 +114,8 @@ def train(run: Prepared) -> Run:
         notes["backbone"] = run.selection.summary
     predictor = _predictor(run, run.model(trained.network, trained.spec, notes), trained.features)
     done = Run(**vars(run), predictor=predictor, interrupted=trained.interrupted)
+    if bodies is not None and distributed.is_first() and not (cross_fitted and bodies.head_alone):
+        return measured_by(done, bodies.folds, _predictors(run, bodies))
     if cross_fitted and distributed.is_first():
         return cross_fit(done, trained.kept[0], trained.features)
     return done
@@ -115,6 +137,16 @@ def _predictor(run: Prepared, bundle: Bundle, features: ByPart) -> Predictor:
         passed=passed,
         bs=run.settings.train.bs,
     )
+
+
+def _predictors(run: Prepared, bodies: Bodies) -> dict[int, Predictor]:
+    """Of each fold the predictor of the network that has not seen it."""
+    found = dict[int, Predictor]()
+    for number, trained in bodies.trained.items():
+        model = run.model(trained.network, trained.spec, {})
+        of_fold = replace(run, items=bodies.folds.items[number])
+        found[number] = _predictor(of_fold, model, trained.features)
+    return found
 
 
 def _write_model_so_far(
@@ -178,12 +210,15 @@ def predict(run: Run) -> Evaluation:
     evaluation = run.task.measure(evaluation, bundle)
     if run.cross is not None:
         evaluation.metrics[TAUGHT_BODY] = run.cross.taught_body
+    elif are_all_learnt(run.folder):  # after Ctrl-C
+        evaluation.metrics[BY_BODIES] = True
     if run.cross is None:
         evaluation = with_events(evaluation, run.predictor, table)
     else:
         measured = replace(table, frame=as_measured(table.frame, run.cross))
         evaluation = with_events(evaluation, run.predictor, measured, of_path(table, run.cross))
     bundle.metrics = evaluation.metrics
+    bundle.provenance |= shared_provenance({"protocol": table.protocol})
     bundle.provenance["headline"] = evaluation.figures["headline"]["message"]
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")

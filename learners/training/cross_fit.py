@@ -27,7 +27,7 @@ from datasets.core.part import Part
 from datasets.items.items import Items
 from datasets.items.rehearsal import is_rehearsed
 from datasets.items.splits import stratified_folds
-from learners.cli.result import CROSS_FIT
+from learners.cli.result import BY_BODIES, CROSS_FIT
 from learners.model.bundle import Bundle
 from learners.training.features import Outputs
 from learners.training.objectives import Objective
@@ -55,6 +55,7 @@ def assign_folds(
     units: NDArray[np.int64],
     seed: int,
     measured: NDArray[np.bool_] | None = None,
+    most: int = FOLDS,
 ) -> NDArray[np.int64]:
     """Fold of each row, stratified by label, or `IN_ALL`; the rows of a unit share it.
 
@@ -65,12 +66,13 @@ def assign_folds(
     ----------
     labels, units : number of the label and of the unit of each row, [n].
     measured : whether a row may be in a fold, [n]; the others are in none. Default: all.
+    most : number of folds; fewer units are as many.
     """
     folds = np.full(len(labels), IN_ALL)
     rows = np.arange(len(labels)) if measured is None else np.flatnonzero(measured)
     if len(np.unique(units[rows])) < 2:
         return folds
-    folds[rows] = stratified_folds(labels[rows], units[rows], FOLDS, seed=seed)
+    folds[rows] = stratified_folds(labels[rows], units[rows], most, seed=seed)
     while True:
         alone = np.zeros(len(labels), bool)
         for fold in np.unique(folds[folds != IN_ALL]):
@@ -165,9 +167,10 @@ def unseen_losses(
 
 def starts_anew(origin: Bundle, table: Items) -> bool:
     """Whether the head starts anew although there is an ``origin``: its head has seen all files, also those that this
-    run holds out.
+    run holds out. Where its body has seen them as well, this run holds out none of them.
     """
-    return bool(origin.metrics.get(CROSS_FIT)) and bool(is_rehearsed(table.frame).any())
+    anew = origin.metrics.get(CROSS_FIT) and not origin.metrics.get(BY_BODIES)
+    return bool(anew) and bool(is_rehearsed(table.frame).any())
 
 
 def save_features(folder: Path, features: ByPart) -> None:

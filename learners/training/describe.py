@@ -13,6 +13,7 @@ WHY = {
     "last": "the last epoch (--keep last)",
     "expected": "no others on the way are clearly better",
     "better": "clearly lower than that of the weights that were expected to be best",
+    "bodies": "the middle one of what the bodies kept that measure the files",
 }
 
 
@@ -21,10 +22,12 @@ def kept_in_words(kept: Kept) -> str:
     reached, probe, n = kept.reached, kept.probe, kept.items
     if kept.share is not None:
         weights = f"a blend, {100 * kept.share:.0f} % of the way from the head-only model to epoch {kept.epoch}"
-    elif probe == reached:
+    elif probe == reached or (kept.why == "bodies" and kept.phase == "frozen" and kept.of == 1):
         weights = "the head-only model"
     else:
         weights = f"epoch {kept.epoch} of {kept.of}, {kept.phase}"
+    if kept.why == "bodies":
+        return f"{weights}, {WHY[kept.why]}"
     sentence = f"{weights}: validation loss {kept.loss:.3g}, {WHY[kept.why]}"
     if "accuracy" not in reached:
         return sentence

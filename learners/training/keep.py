@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -98,11 +98,12 @@ class Kept:
 
     Attributes
     ----------
-    why : "lowest" validation loss, "last" epoch, or as in `Choice`.
+    why : "lowest" validation loss, "last" epoch, as in `Choice`, or "bodies": no validation, but the choice of bodies that
+        were trained without some of the files.
     phase, epoch, of : phase of the training, number of the epoch in it, from 1, and its number of epochs.
     share : share of a blend with this epoch; None if the weights are those of the epoch.
     items : number of validation items.
-    reached : ``valid_loss`` and ``accuracy`` of the weights.
+    reached : ``valid_loss`` and ``accuracy`` of the weights; empty without validation.
     probe : the same of the fitted head; None if none was fitted.
     """
 
@@ -118,6 +119,22 @@ class Kept:
     @property
     def loss(self) -> float:
         return self.reached["valid_loss"]
+
+    @property
+    def way(self) -> float:
+        """Share of the way from the head-only model to the last epoch."""
+        whole = 1.0 if self.phase == "unfrozen" else 0.0
+        return whole if self.share is None else self.share
+
+    @property
+    def place(self) -> tuple[bool, int, float]:
+        """What grows with the changes to the body: the phase, the epoch, and the share of the way."""
+        return self.phase == "unfrozen", self.epoch, self.way
+
+
+def middle(kept: Sequence[Kept]) -> Kept:
+    """The middle one of what several trainings kept, in the order of `Kept.place`; of an even number the lower one."""
+    return sorted(kept, key=lambda one: one.place)[(len(kept) - 1) // 2]
 
 
 class Epoch(NamedTuple):
@@ -156,16 +173,32 @@ class Keep:
     folder : folder of the files.
     last : keep the last epoch, whatever its loss.
     fitted : the head is fitted as a linear probe in the frozen phase.
+    chosen : what was kept of trainings that could be validated, of which this one keeps the same: the epoch, or the share
+        of the way. All files teach it, so its validation says nothing.
     """
 
-    def __init__(self, folder: Path, *, last: bool = False, fitted: bool = False) -> None:
-        self.folder, self.last, self.fitted = folder, last, fitted
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        last: bool = False,
+        fitted: bool = False,
+        chosen: Kept | None = None,
+    ) -> None:
+        self.folder, self.fitted, self.chosen = folder, fitted, chosen
+        self.last = last and chosen is None
         self.kept: Kept | None = None
 
     def offer(self, network: nn.Module, epoch: Epoch) -> bool:
         """Keep the weights of an epoch if none has a lower loss; of equal ones the later. Return whether they are kept."""
         if self.fitted and not self.last and (epoch.phase == "frozen" or epoch.number == epoch.of):
             save_weights(network, self._end("probe" if epoch.phase == "frozen" else "last"), {})
+        if self.chosen is not None:
+            unfrozen = epoch.phase == "unfrozen"
+            if not self.fitted and (unfrozen, epoch.number) > self.chosen.place[:2]:
+                return False
+            self.keep(network, epoch, "bodies")
+            return True
         loss = epoch.figures["valid_loss"]
         if self.kept is not None and not self.last and loss > self.kept.loss:
             return False
@@ -174,10 +207,11 @@ class Keep:
 
     def keep(self, network: nn.Module, epoch: Epoch, why: str, share: float | None = None) -> None:
         """Keep the weights of an epoch, or of a blend with it; ``why`` and ``share`` as in `Kept`."""
-        reached = {n: v for n, v in epoch.figures.items() if n in ("valid_loss", "accuracy")}
+        validated = () if self.chosen is not None else ("valid_loss", "accuracy")
+        reached = {n: v for n, v in epoch.figures.items() if n in validated}
         probe = None if self.kept is None else self.kept.probe
         if self.fitted and epoch.phase == "frozen":
-            probe = reached
+            probe = reached or None
         self.kept = Kept(
             why, epoch.phase, epoch.number, epoch.of, share, epoch.items, reached, probe
         )

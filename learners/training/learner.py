@@ -31,7 +31,7 @@ from fastai.learner import Learner
 from fastai.optimizer import OptimWrapper
 from fastai.vision.learner import model_meta, vision_learner
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing
@@ -56,7 +56,7 @@ from learners.training.features import (
     head_learner,
     outputs,
 )
-from learners.training.keep import Epoch, Keep, blend, choose, shares
+from learners.training.keep import Epoch, Keep, Kept, blend, choose, shares
 from learners.training.objectives import Objective, class_objective
 from learners.training.probe import last_layer
 from learners.training.records import Records
@@ -268,6 +268,9 @@ def keep_blend(
     ends, count = keep.ends(), len(learn.dls.valid_ds)
     if ends is None:  # also with --keep last
         return
+    if keep.chosen is not None:
+        _keep_as_chosen(keep, keep.chosen, learn, ends, epochs)
+        return
     figures, losses = dict[float, dict[str, float]](), dict[float, NDArray[np.float64]]()
     for share in shares(count):
         learn.model.load_state_dict(blend(*ends, share))
@@ -292,6 +295,22 @@ def keep_blend(
     phase, number = ("unfrozen", epochs) if share else ("frozen", 1)
     epoch = Epoch(phase, number, epochs, figures[share], count)
     keep.keep(learn.model, epoch, why, share if 0 < share < 1 else None)
+    keep.drop_ends()
+
+
+def _keep_as_chosen(
+    keep: Keep,
+    chosen: Kept,
+    learn: Learner,
+    ends: tuple[dict[str, Tensor], dict[str, Tensor]],
+    epochs: int,
+) -> None:
+    """Keep the weights as far on the way as those that were ``chosen`` where validation could choose."""
+    share = chosen.way
+    learn.model.load_state_dict(blend(*ends, share))
+    phase, number = ("unfrozen", epochs) if share else ("frozen", 1)
+    epoch = Epoch(phase, number, epochs, {}, len(learn.dls.valid_ds))
+    keep.keep(learn.model, epoch, "bodies", share if 0 < share < 1 else None)
     keep.drop_ends()
 
 

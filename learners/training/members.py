@@ -51,7 +51,7 @@ from learners.backbones.building import (
     width_of,
 )
 from learners.backbones.spec import NetworkSpec
-from learners.cli.settings import Settings
+from learners.cli.settings import USUAL_BODIES, Settings
 from learners.machine import SpeedSettings
 from learners.model.bundle import Bundle
 from learners.tasks.base import Task
@@ -102,6 +102,7 @@ def train_members(
     on_improvement: Callable[[nn.Sequential, Kept, ByPart], None] | None = None,
     *,
     cross_fitted: bool = False,
+    chosen: Kept | None = None,
 ) -> Trained:
     """Train ``train.seeds`` networks on the same split, each with its own seed.
 
@@ -118,6 +119,7 @@ def train_members(
     on_improvement : called during the training with a copy of the first network, see `Improvements`; not where several
         processes train.
     cross_fitted : as in `learners.training.learner.fine_tune`.
+    chosen : as in `Keep`.
 
     Raises
     ------
@@ -157,7 +159,7 @@ def train_members(
         fits, last_phase = train.freeze_epochs == "fit", "unfrozen" if train.epochs else "frozen"
         records = Records(
             History(history),
-            Keep(member_folder, last=train.keep == "last", fitted=fits),
+            Keep(member_folder, last=train.keep == "last", fitted=fits, chosen=chosen),
             Checkpoints(member_folder),
         )
         if on_improvement is not None and not member and distributed.count() == 1:
@@ -283,7 +285,9 @@ def build_network(
         spec = replace(origin.spec, n_classes=len(items.labels), members=1)
         network, spec, _ = build(spec, pretrained=False)
     plain_network = first_member(network)
-    check_disk_space(folder, plain_network, settings.train.seeds)
+    bodies = settings.train.cross_fit
+    networks = settings.train.seeds + (USUAL_BODIES if bodies == "auto" else bodies)
+    check_disk_space(folder, plain_network, networks)
     if origin is not None:
         anew = starts_anew(origin, items.table)
         _copy_weights_of(origin, plain_network, items.labels, number, anew=anew)

@@ -32,7 +32,8 @@ EPOCH = {"frozen": "Head only, epoch", "unfrozen": "Epoch"}
 class History:
     """Appends a row per epoch to ``history.csv``, over both phases.
 
-    Columns: phase, epoch, train_loss, valid_loss, the metrics, lr (of the head), seconds.
+    Columns: phase, epoch, train_loss, valid_loss, the metrics, lr (of the head), seconds. Figures of validation are empty
+    where all files teach.
     """
 
     def __init__(self, file: Path) -> None:
@@ -50,14 +51,22 @@ class History:
         writer = csv.DictWriter(lines, row.keys())
         if not lines.seek(0, os.SEEK_END):
             writer.writeheader()
-        writer.writerow({k: f"{v:.9g}" if isinstance(v, float) else v for k, v in row.items()})
+        writer.writerow({name: _cell(value) for name, value in row.items()})
         write_beside(self.file, lines.getvalue().encode())
         shown = ", ".join(
             f"{name.replace('train_', 'training ').replace('valid_', 'validation ')} {value:.3f}"
             for name, value in epoch.figures.items()
+            if not math.isnan(value)
         )
         name, seconds = EPOCH[epoch.phase], epoch.seconds
         log.info("%s %d of %d: %s  (%.1f s)", name, epoch.number, epoch.of, shown, seconds)
+
+
+def _cell(value: Any) -> Any:
+    """A value as it is written; what was not measured is empty."""
+    if not isinstance(value, float):
+        return value
+    return "" if math.isnan(value) else f"{value:.9g}"
 
 
 class Improvements:
@@ -117,6 +126,9 @@ class Records:
         """
         if not distributed.is_first():
             return
+        if self.keep.chosen is not None:  # the validation files teach this network, too
+            nothing = {name: math.nan for name in epoch.figures if name != "train_loss"}
+            epoch = epoch._replace(figures={**epoch.figures, **nothing})
         self.history.add(epoch)
         kept = self.keep.offer(network, epoch)
         phase = 0 if epoch.phase == "frozen" else 1

@@ -104,6 +104,18 @@ def test_the_files_of_a_run_tell_how_far_it_is(tmp_path):
     assert "<b>90.0\u00a0%</b> of the validation files right" in html
     assert html.count("<svg") == 2
     assert "Cross-entropy of training and validation over 3 epochs" in html
+    body = run / "checkpoint" / "body-10"
+    body.mkdir(parents=True)
+    (run / "history.csv").rename(body / "history.csv")
+    (body.parent / "body-9").mkdir()
+    (body.parent / "body-9" / "history.csv").write_text(f"{head}\n{rows[0]}\n")
+    assert len(training.status().epochs) == 3, "of the body in training, before the model is"
+    taught = [*rows[:1], "unfrozen,1,2,,,1,10"]
+    (run / "history.csv").write_text("\n".join([head, *taught, ""]))
+    with open(training._lock, "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        html = status_html(training.status())
+    assert "<td>1</td><td>2.000</td><td></td><td></td>" in html, "nothing validates the model"
     assert training.status().state == "failed"  # ended without a checkpoint
 
 

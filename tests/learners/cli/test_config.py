@@ -178,6 +178,8 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
         ({"epochs": 0, "freeze_epochs": 0}, "--epochs 0 with --freeze-epochs 0"),
         ({"accumulate": 20}, "--accumulate 20 with --bs 16 (use a multiple of --bs)"),
         ({"bs": 0, "accumulate": 20}, "--bs 0 (must be 1 or more)"),
+        ({"cross_fit": 11}, "--cross-fit 11 (must be auto, or 0 to 10)"),
+        ({"cross_fit": 1}, "--cross-fit 1 (give at least 2 bodies, or 0 for none)"),
         (
             {"overlap": 1, "background": "rest", "head": "cosine"},
             "--overlap 1 (must be 0 to 0.95); --background with --head cosine (use --head linear)",
@@ -191,6 +193,29 @@ def test_every_number_out_of_its_range_is_named_with_it(
     with pytest.raises(SecondhandError) as error:
         Settings().but(**values).check()
     assert str(error.value) == f"invalid settings: {message}"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"cv": 5},
+        {"fold": 1},
+        {"split_by": "time"},
+        {"from": Path("model")},
+        {"labels": "multi"},
+        {"seeds": 2},
+    ],
+)
+def test_bodies_are_cross_fitted_only_where_nothing_else_measures(values: dict[str, Any]) -> None:
+    """A number is an error that names the other flag; auto gives way."""
+    Settings().but(cross_fit=3).check()
+    (name,) = values
+    with pytest.raises(
+        SecondhandError, match=f"--cross-fit 3 with --{name.replace('_', '-')}.*out"
+    ):
+        Settings().but(cross_fit=3, **values).check()
+    Settings().but(cross_fit="auto", **values).check()
+    assert Settings().but(cross_fit="auto", **values).against_cross_fit
 
 
 def test_settings_differ_by_name_in_whatever_section() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from learners.evaluation.suspects import (
     label_suspects,
     near_duplicates,
 )
+from learners.rule.scores.knn import KNN
 from learners.rule.stored import arrays_of, read_rule, to_json
 from tests.learners.evaluations import make_bundle, make_evaluation
 
@@ -136,6 +138,29 @@ def test_a_planted_copy_in_another_size_encoding_and_crop_is_found(scenes):
     assert pairs["train_path"].tolist() == [str(scenes[3])]
     assert pairs["train_label"].tolist() == ["b"]
     assert 0.8 < pairs["correlation"][0] <= 1
+
+
+def test_a_copy_is_found_among_the_files_that_its_body_has_learnt_from(scenes):
+    """Each fold has features of its own, and rows of its own."""
+    bundle, evaluation, reference, trained = prepared(scenes)
+    with Image.open(scenes[16]) as picture:
+        picture.resize((90, 90)).save(scenes[20 + 9], quality=60)
+    turn = np.linalg.qr(np.random.default_rng(2).normal(size=(8, 8)))[0].astype(np.float32)
+    evaluation.features = evaluation.features @ turn
+    evaluation.features[9] = 5 * reference[16] @ turn
+    rows = np.arange(2, 20)[::-1]
+    knn = KNN()
+    knn.fit(reference[rows] @ turn, (), ())
+    evaluation.folds = np.zeros(len(evaluation.predictions), np.int64)
+    distance = replace(bundle.rule.distance, knn=knn)
+    evaluation.rules = {0: replace(bundle.rule, distance=distance)}
+    evaluation.of_reference, evaluation.by_body = np.zeros(20, np.int64), {0: rows}
+    scored = score_items(evaluation, bundle)
+    pairs = near_duplicates(evaluation, bundle, scored, trained, opened)
+    assert pairs["row"].tolist() == [9]
+    assert pairs["train_path"].tolist() == [str(scenes[16])]
+    evaluation.by_body = {0: rows[1:]}  # a training file has become unreadable
+    assert near_duplicates(evaluation, bundle, scored, trained, opened).empty
 
 
 def test_pictures_that_all_look_alike_are_no_duplicates_unless_they_are(scenes):

@@ -9,6 +9,8 @@ from learners.cli.settings import ConfidenceSettings
 from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
 from learners.rule.folds import Folds
+from learners.rule.scores.knn import KNN
+from learners.rule.scores.rmds import PER_AXIS, RMDS
 from learners.training.cross_fit import assign_folds
 
 CLASSES, WIDTH = 3, 40
@@ -51,3 +53,40 @@ def test_the_rule_of_a_fold_measures_to_the_items_outside_it() -> None:
         assert items.features is not None
         p[rows] = outside.measure(items.features[rows], int(rows.sum()), None, False)[1]
     assert 0.35 < p.mean() < 0.65, "uniform, but for copies"
+
+
+@pytest.mark.parametrize(("n", "bodies"), [(60, 5), (150, 3)])
+def test_bodies_with_features_of_their_own_refuse_no_more_new_files_than_stated(
+    n: int, bodies: int
+) -> None:
+    """Training draws the files that a body has seen to the mean of their class, in a space of its own. New files, which
+    nothing has drawn, are as far from the model's as those of a fold from its body's.
+    """
+    refused = []
+    for seed in range(15):
+        rng = np.random.default_rng(100 + seed)
+        items, labels = draw(n, seed)
+        assert items.features is not None
+        drawn = items.features + 0.6 * (3 + MEANS[labels] - items.features)
+        f = assign_folds(labels, np.arange(n), seed, most=bodies)
+        features, seen = np.empty((n, WIDTH), np.float32), dict[int, np.ndarray]()
+        spaces = [np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))[0] for _ in range(bodies)]
+        for fold in range(bodies):
+            features[f == fold] = items.features[f == fold] @ spaces[fold]
+            outside = rng.permutation(np.flatnonzero(f != fold))
+            seen[fold] = outside[: int(0.85 * len(outside))]  # the others validate
+        axes, fitted = (
+            min(map(len, seen.values())) // PER_AXIS,
+            dict[int, tuple[KNN, RMDS | None]](),
+        )
+        for fold, rows in seen.items():
+            knn, score = KNN(), RMDS(axes)
+            knn.fit((drawn[rows] @ spaces[fold]).astype(np.float32), (), ())
+            score.fit((drawn[rows] @ spaces[fold]).astype(np.float32), (), labels[rows])
+            fitted[fold] = knn, score
+        measured = Outputs(items.logits, labels, features)
+        reference = Outputs(items.logits, labels, drawn.astype(np.float32))
+        rule = fit_rule(measured, reference, ConfidenceSettings(), folds=Folds(f, f, fitted))
+        new, _ = draw(500, 1000 + seed)
+        refused.append((rule.decide(new.logits, new.features).distance_p < 0.05).mean())
+    assert 0.005 < np.mean(refused) < 0.05
