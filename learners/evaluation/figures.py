@@ -30,6 +30,7 @@ from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation
 from learners.files.jsonable import jsonable
 from learners.model.bundle import Bundle
 from learners.rule.arrays import Floats, Groups, Ints, Mask, softmax
+from learners.rule.base import AnyRule
 from learners.rule.decisions import Decisions
 from learners.rule.rule import KEPT, PROBABILITY, Rule
 from learners.rule.thresholds import aurc, effective_counts, risk_coverage
@@ -137,16 +138,16 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
     labels: Ints = np.asarray(truths, dtype=np.int64)
     decided = Decisions.of_none(classes)
     if len(rows):
-        decided = _decide(evaluation, rule, rows, logits[rows], features)
+        decided = decide(evaluation, rule, rows, logits[rows], features)
     return ScoredItems(rows, labels, logits[rows], units_of(frame), decided, rule)
 
 
-def _decide(
-    evaluation: Evaluation, rule: Rule, rows: Ints, logits: Floats, features: Any
+def decide(
+    evaluation: Evaluation, rule: AnyRule, rows: Ints, logits: Floats, features: Any
 ) -> Decisions:
     """What the rule decides on these rows; of cross-fitted ones, that of their fold."""
     paths = evaluation.predictions["path"].iloc[rows].tolist()
-    if evaluation.folds is None:
+    if evaluation.folds is None or not len(rows):
         return rule.decide(logits, features, paths=paths)
     folds, parts = evaluation.folds[rows], list[tuple[Ints, Decisions]]()
     for fold in np.unique(folds):

@@ -62,8 +62,7 @@ def may_cross_fit(run: Prepared) -> bool:
     own_splits = frame["split"].isin(["valid", "calibration"]).any()
     named = own_splits or data.split_by is not None or (data.fold is not None and data.cv is None)
     return bool(
-        run.task.exclusive
-        and train.seeds == 1
+        train.seeds == 1
         and train.freeze_epochs == "fit"
         and (run.origin is None or starts_anew(run.origin, items.table))
         and not named
@@ -112,10 +111,10 @@ def cross_fit(run: Run, kept: Kept, features: ByPart) -> Run:
         return run
     good = np.array([one.logits is not None for one in found], bool)
     rows = rows.loc[good]
-    labels = pd.Categorical(rows["label"], items.labels).codes.astype(np.int64)
+    targets = run.task.encode(rows["label"].tolist(), items.labels)
     units = split_units(rows).to_numpy(np.int64)
     new = _new_to_body(run, rows, kept)
-    folds = assign_folds(labels, units, run.settings.train.seed, new)
+    folds = assign_folds(targets, units, run.settings.train.seed, new)
     by_key = dict(zip(_keys(rows), folds.tolist(), strict=True))
     frame = items.table.frame
     taught = frame["split"].isin(LEARNT)
@@ -137,7 +136,7 @@ def cross_fit(run: Run, kept: Kept, features: ByPart) -> Run:
     probe = objective.probe
     if kept.phase != "frozen":
         probe = partial(probe, start=_with_background(layer, len(items.labels)))
-    heads = fit_heads(probe, x, torch.from_numpy(labels), len(items.labels), folds, units)
+    heads = fit_heads(probe, x, torch.from_numpy(targets), len(items.labels), folds, units)
     weight, bias = _without_background(heads.all, background)
     with torch.no_grad():
         layer.weight.copy_(weight)
@@ -210,8 +209,7 @@ def measured_of(run: Run, cross: CrossFit) -> Measured:
 
 def under(run: Run, cross: CrossFit, rule: AnyRule, folds: Folds) -> CrossFit:
     """The folds under a rule that is fitted to ``folds``, each with the distances to the training items outside it."""
-    numbers = {name: n for n, name in enumerate(run.bundle.classes)}
-    labels = np.array([numbers[name] for name in cross.truths], np.int64)
+    labels = run.task.encode(cross.truths, run.bundle.classes)
     predictors = {
         number: predictor.under(outside(rule, folds, number, labels))
         for number, predictor in cross.predictors.items()
@@ -219,8 +217,10 @@ def under(run: Run, cross: CrossFit, rule: AnyRule, folds: Folds) -> CrossFit:
     return replace(cross, predictors=predictors)
 
 
-def outside(rule: AnyRule, folds: Folds, fold: int, labels: NDArray[np.int64]) -> AnyRule:
-    """The rule with the distances to the training items outside a fold; ``labels`` are those of all of them."""
+def outside(rule: AnyRule, folds: Folds, fold: int, labels: NDArray[Any]) -> AnyRule:
+    """The rule with the distances to the training items outside a fold; ``labels`` are those of all of them, which a
+    distance to classes needs.
+    """
     if rule.distance.knn is None:
         return rule
     return replace(rule, distance=rule.distance.outside(folds, fold, labels))
