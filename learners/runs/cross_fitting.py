@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from fastcore.basics import chunked
 from numpy.typing import NDArray
 from torch import nn
 
@@ -26,7 +28,7 @@ from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
 from datasets.items.rehearsal import CROSS_FITTED, is_rehearsed
 from datasets.items.splits import are_named, split_units
-from learners.backbones.building import first_member
+from learners.backbones.building import members_of
 from learners.cli.result import TAUGHT_BODY
 from learners.evaluation.held_out import (
     Evaluation,
@@ -35,14 +37,15 @@ from learners.evaluation.held_out import (
     outputs_of_rows,
     predict_held_out,
 )
+from learners.inference.inputs import HeadInputs
 from learners.inference.passed import Passed
-from learners.inference.predictor import Predictor
+from learners.inference.predictor import TOGETHER, Predictor
 from learners.model.tta import PLAIN
 from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.folds import Folds
 from learners.runs.run import CrossFit, Prepared, Run
-from learners.training.cross_fit import IN_ALL, MOST, assign_folds, fit_heads, starts_anew
+from learners.training.cross_fit import IN_ALL, MOST, Heads, assign_folds, fit_heads, starts_anew
 from learners.training.features import outputs_by_part, split_network
 from learners.training.keep import Kept
 from learners.training.probe import ByPart, LinearProbe, last_layer
@@ -62,11 +65,9 @@ def may_cross_fit(run: Prepared) -> bool:
     own_splits = frame["split"].isin(["valid", "calibration"]).any()
     named = own_splits or data.split_by is not None or (data.fold is not None and data.cv is None)
     return bool(
-        train.seeds == 1
-        and train.freeze_epochs == "fit"
+        train.freeze_epochs == "fit"
         and (run.origin is None or starts_anew(run.origin, items.table))
         and not named
-        and run.tta_views == (PLAIN,)
         and not _divides_files(items.table.frame)
         and len(items.rows) <= MOST
     )
@@ -77,43 +78,49 @@ def _divides_files(frame: pd.DataFrame) -> bool:
     return bool(frame.groupby("path")["group"].nunique().gt(1).any())
 
 
-def _new_to_body(run: Run, rows: pd.DataFrame, kept: Kept) -> NDArray[np.bool_]:
-    """Whether the body of the kept weights has not learnt from each row."""
+def _new_to_bodies(run: Run, rows: pd.DataFrame, kept: Sequence[Kept]) -> NDArray[np.bool_]:
+    """Whether none of the bodies of the kept weights has learnt from each row."""
     learnt = rows["split"].eq("train").to_numpy()
-    if kept.phase != "frozen":
+    if any(one.phase != "frozen" for one in kept):
         return ~learnt
     if run.origin is not None and run.origin.metrics.get(TAUGHT_BODY):
         return ~(learnt & is_rehearsed(rows).to_numpy())
     return np.ones(len(rows), bool)
 
 
-def cross_fit(run: Run, kept: Kept, features: ByPart) -> Run:
+def cross_fit(run: Run, kept: Sequence[Kept], features: ByPart) -> Run:
     """The run with its head fitted to all files, and a head for each fold; the same run where that measures no more
-    files than its calibration split.
+    files than its calibration split. Of an ensemble each member has such heads, with the same folds.
 
     The head of a trained body is fitted from the trained one, which changes only where the files contradict it.
 
     Parameters
     ----------
-    kept : facts on the weights of the run.
+    kept : facts on the weights of each network of the run.
     features : those of the body, as far as they are known.
     """
-    network, items = first_member(run.bundle.network), run.items
-    layer = last_layer(network)
-    assert layer is not None
+    members, items = members_of(run.bundle.network), run.items
+    layers = [layer for layer in map(last_layer, members) if layer is not None]
     rows = items.rows
     known = rows["label"].ne(UNKNOWN)
     learnt = rows["split"].eq("train") | (known & rows["split"].isin(LEARNT))
     rows = rows.loc[learnt]
-    inputs = _inputs_predictor(run, network, features, rows)
-    found = [*inputs.raw(parts_of(rows))]
+    inputs = _inputs_predictor(run, members, features, rows)
+    width = layers[0].in_features
+    # Of the first view, the input itself: the heads are fitted to it.
+    found = [
+        (None, None)
+        if one.logits is None
+        else (one.logits[: len(layers) * width].copy(), one.features)
+        for one in inputs.raw(parts_of(rows))
+    ]
     if len(found) != len(rows):  # a row that is cut into pieces has no features of its own
         return run
-    good = np.array([one.logits is not None for one in found], bool)
+    good = np.array([x is not None for x, _ in found], bool)
     rows = rows.loc[good]
     targets = run.task.encode(rows["label"].tolist(), items.labels)
     units = split_units(rows).to_numpy(np.int64)
-    new = _new_to_body(run, rows, kept)
+    new = _new_to_bodies(run, rows, kept)
     folds = assign_folds(targets, units, run.settings.train.seed, new)
     by_key = dict(zip(_keys(rows), folds.tolist(), strict=True))
     frame = items.table.frame
@@ -122,8 +129,8 @@ def cross_fit(run: Run, kept: Kept, features: ByPart) -> Run:
     of_items[~taught] = IN_ALL
     if (of_items != IN_ALL).sum() <= frame["split"].eq(MEASURED).sum():
         return run
-    x = torch.from_numpy(np.stack([one.logits for one in found if one.logits is not None]))
-    pooled = np.stack([one.features for one in found if one.features is not None])
+    x = torch.from_numpy(np.stack([x for x, _ in found if x is not None]))
+    pooled = np.stack([of_body for _, of_body in found if of_body is not None])
     in_an_epoch = rows.drop_duplicates("place") if "place" in rows else rows
     counts, known = in_an_epoch["label"].value_counts(), rows["label"].ne(UNKNOWN)
     background = items.labels != items.table.classes
@@ -133,20 +140,26 @@ def cross_fit(run: Run, kept: Kept, features: ByPart) -> Run:
         background=background,
         places=known.sum() / in_an_epoch["label"].ne(UNKNOWN).sum(),
     )
-    probe = objective.probe
-    if kept.phase != "frozen":
-        probe = partial(probe, start=_with_background(layer, len(items.labels)))
-    heads = fit_heads(probe, x, torch.from_numpy(targets), len(items.labels), folds, units)
-    weight, bias = _without_background(heads.all, background)
+    heads = list[Heads]()
+    for layer, one, of_member in zip(layers, kept, x.split(width, dim=1), strict=True):
+        probe = objective.probe
+        if one.phase != "frozen":
+            probe = partial(probe, start=_with_background(layer, len(items.labels)))
+        y = torch.from_numpy(targets)
+        heads.append(fit_heads(probe, of_member, y, len(items.labels), folds, units))
     with torch.no_grad():
-        layer.weight.copy_(weight)
-        layer.bias.copy_(bias)
-    assert inputs.passed is not None
+        for layer, head in zip(layers, heads, strict=True):
+            weight, bias = _without_background(head.all, background)
+            layer.weight.copy_(weight)
+            layer.bias.copy_(bias)
     predictors = {
-        number: inputs.behind(*_numbers(_without_background(head, background)))
-        for number, head in heads.without.items()
+        number: inputs.behind(*_stacked([head.without[number] for head in heads], background))
+        for number in heads[0].without
     }
-    logits, _ = inputs.passed.through(*_numbers((weight, bias))).get(parts_of(rows))
+    model = inputs.behind(*_stacked([head.all for head in heads], background))
+    assert model.passed is not None
+    through = [model.passed.get(block)[0] for block in chunked(parts_of(rows), TOGETHER)]
+    logits = np.concatenate(through)
     passed = Passed(run.folder)
     passed.put(parts_of(rows), logits, pooled)
     of_known = known.to_numpy()
@@ -287,13 +300,12 @@ def protocol(table: Items, cross: CrossFit) -> str:
 
 
 def _inputs_predictor(
-    run: Run, network: nn.Sequential, features: ByPart, rows: pd.DataFrame
+    run: Run, members: Sequence[nn.Sequential], features: ByPart, rows: pd.DataFrame
 ) -> Predictor:
-    """A predictor whose logits are the inputs of the head's last layer."""
-    passive = [*split_network(network)[0].children()][1:] or [nn.Identity()]
-    inputs = nn.Sequential(network[0], nn.Sequential(*passive)).eval()
+    """A predictor whose logits are the inputs of the heads' last layers."""
+    inputs = HeadInputs([_without_layer(member) for member in members], run.tta_views).eval()
     predictor = Predictor(
-        replace(run.bundle, built=inputs),
+        replace(run.bundle, built=inputs, tta_views=(PLAIN,)),
         device=run.settings.speed.device,
         decoded=run.decoded,
         lookup=run.items.table.lookup,
@@ -301,9 +313,16 @@ def _inputs_predictor(
         bs=run.settings.train.bs,
     )
     assert predictor.passed is not None
-    for outputs in outputs_by_part(inputs, features, parts_of(rows)):
-        predictor.passed.put(*outputs)
+    if len(members) == len(run.tta_views) == 1:
+        for outputs in outputs_by_part(inputs.networks[0], features, parts_of(rows)):
+            predictor.passed.put(*outputs)
     return predictor
+
+
+def _without_layer(network: nn.Sequential) -> nn.Sequential:
+    """The network without the linear layer of its head, the only one with weights."""
+    passive = [*split_network(network)[0].children()][1:] or [nn.Identity()]
+    return nn.Sequential(network[0], nn.Sequential(*passive))
 
 
 def _without_background(head: LinearProbe, background: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -323,9 +342,11 @@ def _with_background(layer: nn.Linear, classes: int) -> tuple[torch.Tensor, torc
     )
 
 
-def _numbers(layer: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, Any]:
-    weight, bias = layer
-    return weight.numpy(), bias.numpy()
+def _stacked(heads: Sequence[LinearProbe], background: bool) -> tuple[Any, Any]:
+    """Weights [members, classes, width] and biases [members, classes] of the heads of the members."""
+    layers = [_without_background(head, background) for head in heads]
+    weights, biases = (torch.stack(values).numpy() for values in zip(*layers, strict=True))
+    return weights, biases
 
 
 def _keys(rows: pd.DataFrame) -> list[tuple[str, str]]:

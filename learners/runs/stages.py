@@ -95,7 +95,7 @@ def train(run: Prepared) -> Run:
     predictor = _predictor(run, run.model(trained.network, trained.spec, notes), trained.features)
     done = Run(**vars(run), predictor=predictor, interrupted=trained.interrupted)
     if cross_fitted and distributed.is_first():
-        return cross_fit(done, trained.kept[0], trained.features)
+        return cross_fit(done, trained.kept, trained.features)
     return done
 
 

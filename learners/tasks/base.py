@@ -30,7 +30,7 @@ class Task(Protocol):
 
     def encode(self, labels: Sequence[str], classes: Sequence[str]) -> NDArray[Any]:
         """Targets of items by their labels: the number of the class, int64 [n]; or of several labels 1 present, 0 absent,
-        NaN unknown, float32 [n, classes].
+        NaN unknown, float64 [n, classes].
         """
 
     def objective(

@@ -56,9 +56,9 @@ class MultiLabel:
 
         return label_objective(settings)
 
-    def encode(self, labels: Sequence[str], classes: Sequence[str]) -> NDArray[np.float32]:
+    def encode(self, labels: Sequence[str], classes: Sequence[str]) -> NDArray[np.float64]:
         targets = [encode_targets(label, classes) for label in labels]
-        return np.array(targets, np.float32).reshape(len(labels), len(classes))
+        return np.array(targets, np.float64).reshape(len(labels), len(classes))
 
     def fit_rule(
         self, measured: Measured, classes: Sequence[str], settings: ConfidenceSettings

@@ -31,9 +31,7 @@ def rule_of(items: Outputs, folds: Folds, several: bool) -> AnyRule:
         return fit_rule(items, items, ConfidenceSettings(), folds=folds)
     present = np.eye(CLASSES)[items.labels]
     names = ["a", "b", "c"]
-    return fit_label_rule(
-        items, present, ConfidenceSettings(), names, reference=items, folds=folds
-    )
+    return fit_label_rule(items, present, ConfidenceSettings(), names, reference=items, folds=folds)
 
 
 @pytest.mark.parametrize("several", [False, True])

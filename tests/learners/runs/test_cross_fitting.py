@@ -12,10 +12,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from datasets.items.rehearsal import is_cross_fitted
+from learners.evaluation.held_out import Evaluation
 from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
 from learners.runs import stages
+from learners.runs.run import Run
 from learners.training import learner
 from learners.training.keep import Choice
 from tests.learners.stops import assert_same, interrupt_in
@@ -63,6 +65,69 @@ def test_all_files_teach_and_all_are_measured_by_others(whole: Path) -> None:
     assert (np.abs(measured["probability"] - seen) > 1e-4).sum() > 30
     # Its distance to itself would be none.
     assert (measured["distance_p"] < 1).sum() > 5
+
+
+def test_of_several_networks_and_views_each_head_has_not_seen_its_fold(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One network keeps its trained body, the other its head alone; both are averaged, over two views."""
+    choices = iter([Choice(1.0, "better"), Choice(0.0, "expected")])
+    monkeypatch.setattr(learner, "choose", lambda *args, **kwargs: next(choices))
+    out, runs, predict = tmp_path / "run", list[Run](), stages.predict
+
+    def predict_and_keep(run: Run) -> Evaluation:
+        runs.append(run)
+        return predict(run)
+
+    monkeypatch.setattr(stages, "predict", predict_and_keep)
+    trained = [*words[:-4], "--epochs", "1", *words[-2:], "--seeds", "2", "--tta", "2"]
+    assert main([*trained, "--out", str(out)]) == 0
+    ((run,), model) = runs, load_bundle(out / "model")
+    assert model.spec.members == len(model.tta_views) == 2
+    splits = pd.read_csv(out / "items.csv").set_index("path")["split"]
+    held_out = [*splits.index[splits.isin(["valid", "calibration"])]]
+    answers = pd.read_csv(out / "predictions.csv").query("split == 'calibration'")
+    assert {*answers["path"]} == {*held_out}, "one of the bodies has learnt from the others"
+    cross = run.cross
+    assert cross is not None
+    # The model in the folder has the heads of all files, and answers as the run does.
+    own, of_run = (
+        np.array([one.logits for one in predictor.predict_detailed(held_out)])
+        for predictor in (Predictor(model), run.predictor)
+    )
+    np.testing.assert_allclose(own, of_run, atol=1e-4)
+    fold = dict(zip(run.items.table.frame["path"], cross.folds, strict=True))
+    for path, seen in zip(held_out, own, strict=True):
+        (other,) = cross.predictors[fold[path]].predict_detailed([path])
+        assert other.logits is not None
+        assert np.abs(other.logits - seen).max() > 1e-3
+
+
+def test_files_with_several_labels_are_measured_by_others_too(
+    words: list[str], whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = pd.read_csv(whole / "items.csv").query("split != 'unknown'").reset_index(drop=True)
+    more = {"red": "red|warm", "green": "green", "blue": ""}
+    # The only two files with a label are of one group.
+    pair = np.arange(36) < 2
+    label = table["label"].map(more).to_numpy(str) + np.where(pair, "|rare", "")
+    group = np.where(pair, "pair", "")
+    table[["path"]].assign(label=label, group=group).to_csv(tmp_path / "t.csv", index=False)
+    out = tmp_path / "run"
+    several = ["--data", str(tmp_path / "t.csv"), *words[2:], "--labels", "multi", "--tta", "2"]
+    assert main([*several, "--out", str(out)]) == 0
+    assert "on 34 files, each by a head that had not seen it." in capsys.readouterr().out
+    model, answers = load_bundle(out / "model"), pd.read_csv(out / "predictions.csv")
+    assert len(model.tta_views) == 2
+    assert model.metrics["cross_fit_folds"] == 10
+    assert {*answers["path"]} == {*table["path"][2:]}, "no other head could know the rare label"
+    reference = model.rule.distance.reference
+    assert reference is not None
+    assert len(reference) == 36, "all teach"
+    assert (answers["distance_p"] < 1).sum() > 5, "not measured to themselves"
+    assert model.metrics["calibration_map"] > 0.7
+    seen = np.array([one.probability for one in Predictor(model).predict(answers["path"])])
+    assert (np.abs(answers["probability"] - seen) > 1e-4).sum() > 30
 
 
 def test_a_kill_costs_no_bit(
