@@ -127,6 +127,7 @@ def cross_fit(run: Run, kept: Sequence[Kept], features: ByPart) -> Run:
     taught = frame["split"].isin(LEARNT)
     of_items = np.array([by_key.get(key, IN_ALL) for key in _keys(frame)], np.int64)
     of_items[~taught] = IN_ALL
+    folds[~np.isin(folds, of_items)] = IN_ALL  # a fold of the background alone measures nothing
     if (of_items != IN_ALL).sum() <= frame["split"].eq(MEASURED).sum():
         return run
     x = torch.from_numpy(np.stack([x for x, _ in found if x is not None]))
@@ -197,6 +198,8 @@ def measured_of(run: Run, cross: CrossFit) -> Measured:
             rows = as_predicted(predictor, table.frame.loc[cross.folds == number])
             of_fold, names, files = outputs_of_rows(predictor, rows)
             assert of_fold.groups is not None
+            if not len(of_fold):  # all of its files have disappeared
+                continue
             outputs.append(replace(of_fold, groups=of_fold.groups + first))
             first += int(of_fold.groups.max(initial=-1)) + 1
             truths += names
@@ -240,27 +243,36 @@ def outside(rule: AnyRule, folds: Folds, fold: int, labels: NDArray[Any]) -> Any
 
 
 def predict_cross(run: Run, cross: CrossFit) -> Evaluation:
-    """Predictions for all measured items, each by the head that has not seen it, and for all held-out items."""
-    table = run.items.table
+    """Predictions for all measured items, each by the head that has not seen it, and for all held-out items; windows of the
+    background by the head that has not seen their recording.
+    """
+    table, background = run.items.table, _held_out_background(run.items.table)
+    fold_of = dict(zip(table.frame["path"], cross.folds.tolist(), strict=True))
+    of_background = background["path"].map(fold_of).fillna(IN_ALL).to_numpy(np.int64)
     parts, numbers, folds = list[Evaluation](), list[NDArray[np.int64]](), list[NDArray[Any]]()
-    others = table.background["split"].ne("train").any() or len(table.unknown_items)
     kept = np.flatnonzero(table.frame["split"].ne("train"))
-    if len(kept) or others:
-        held_out = predict_held_out(run.predictor, table)
-        extra = len(held_out.predictions) - len(kept)
-        parts.append(held_out)
-        numbers.append(np.concatenate([kept, len(table.frame) + np.arange(extra)]))
-        folds.append(np.full(len(held_out.predictions), IN_ALL))
+    others, first = np.flatnonzero(of_background == IN_ALL), len(table.frame)
+    unknown = first + len(background) + np.arange(len(table.unknown_items))
+    if len(kept) or len(others) or len(unknown):
+        held_out = replace(table, background=background.iloc[others])
+        parts.append(predict_held_out(run.predictor, held_out))
+        numbers.append(np.concatenate([kept, first + others, unknown]))
+        folds.append(np.full(len(numbers[-1]), IN_ALL))
     for number, predictor in cross.predictors.items():
-        mask = cross.folds == number
-        alone = _alone(table, table.frame.loc[mask].assign(split=MEASURED))
+        own, beside = np.flatnonzero(cross.folds == number), np.flatnonzero(of_background == number)
+        alone = replace(
+            table,
+            frame=table.frame.iloc[own].assign(split=MEASURED),
+            background=background.iloc[beside],
+            unknown_items=table.unknown_items.iloc[:0],
+        )
         parts.append(predict_held_out(predictor, alone))
-        numbers.append(np.flatnonzero(mask))
-        folds.append(np.full(int(mask.sum()), number))
-    first, frames = 0, []
+        numbers.append(np.concatenate([own, first + beside]))
+        folds.append(np.full(len(numbers[-1]), number))
+    units, frames = 0, []
     for part in parts:
-        frames.append(part.predictions.assign(unit=part.predictions["unit"] + first))
-        first += int(part.predictions["unit"].max()) + 1
+        frames.append(part.predictions.assign(unit=part.predictions["unit"] + units))
+        units += int(part.predictions["unit"].max()) + 1
     order = np.argsort(np.concatenate(numbers), kind="stable")
     width = max(part.logits.shape[1] for part in parts)
     deep = max(part.features.shape[1] for part in parts)
@@ -360,14 +372,9 @@ def _all_train(frame: pd.DataFrame, learnt: pd.Series | None = None) -> pd.DataF
     return frame.assign(split=frame["split"].mask(teaches, "train"))
 
 
-def _alone(table: Items, frame: pd.DataFrame) -> Items:
-    """These items, without those of unknown classes and of the background."""
-    return replace(
-        table,
-        frame=frame,
-        unknown_items=table.unknown_items.iloc[:0],
-        background=table.background.iloc[:0],
-    )
+def _held_out_background(table: Items) -> pd.DataFrame:
+    """The rows of the background that nothing has learnt."""
+    return table.background.loc[table.background["split"].ne("train")]
 
 
 def _wide(values: NDArray[np.float32], width: int) -> NDArray[np.float32]:
