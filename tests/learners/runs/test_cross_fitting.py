@@ -149,6 +149,8 @@ def test_calls_in_recordings_are_heard_by_the_head_that_has_not_seen_their_recor
     there are folds of the background alone.
     """
     monkeypatch.setattr(probe, "STRENGTHS", (100.0,))
+    for tolerance in ("EXACT", "ROUGH", "NEAR"):
+        monkeypatch.setattr(probe, tolerance, 0.3)
     rng = np.random.default_rng(3)
     for name in ("hours", "quiet"):
         (tmp_path / name).mkdir()
