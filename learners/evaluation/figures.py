@@ -15,7 +15,7 @@ import pandas as pd
 
 from datasets.core.errors import counted
 from datasets.items.labels import UNKNOWN
-from learners.cli.result import CROSS_FIT, part_name
+from learners.cli.result import CROSS_FIT, is_cross_fitted, part_name
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import (
@@ -428,10 +428,10 @@ def _accepted_unknown(
     before, after = (
         float(items.answered.sum() / n_known) for items in (known, known.under(stricter))
     )
-    now = rule.threshold.value
+    now, part = rule.threshold.value, part_name(split, is_cross_fitted(metrics, split))
     return figures | {
         "message": f"{message}. With a threshold{on} of {value:.12g} instead of {now:.4g}{flags} it would be {n_left} "
-        f"({percent(n_left / files)}), and {percent(after)} instead of {percent(before)} of the {part_name(split)} "
+        f"({percent(n_left / files)}), and {percent(after)} instead of {percent(before)} of the {part} "
         "files would be answered",
         "stricter": {
             "threshold": value,
