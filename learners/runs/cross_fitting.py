@@ -39,7 +39,7 @@ from learners.evaluation.held_out import (
 )
 from learners.inference.inputs import HeadInputs
 from learners.inference.passed import Passed
-from learners.inference.predictor import TOGETHER, Predictor
+from learners.inference.predictor import TOGETHER, Output, Predictor
 from learners.model.tta import PLAIN
 from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
@@ -107,13 +107,7 @@ def cross_fit(run: Run, kept: Sequence[Kept], features: ByPart) -> Run:
     rows = rows.loc[learnt]
     inputs = _inputs_predictor(run, members, features, rows)
     width = layers[0].in_features
-    # Of the first view, the input itself: the heads are fitted to it.
-    found = [
-        (None, None)
-        if one.logits is None
-        else (one.logits[: len(layers) * width].copy(), one.features)
-        for one in inputs.raw(parts_of(rows))
-    ]
+    found = [_of_first_view(one, len(layers) * width) for one in inputs.raw(parts_of(rows))]
     if len(found) != len(rows):  # a row that is cut into pieces has no features of its own
         return run
     good = np.array([x is not None for x, _ in found], bool)
@@ -329,6 +323,13 @@ def _inputs_predictor(
         for outputs in outputs_by_part(inputs.networks[0], features, parts_of(rows)):
             predictor.passed.put(*outputs)
     return predictor
+
+
+def _of_first_view(output: Output, width: int) -> tuple[Any, Any]:
+    """Copies of the inputs of the layers, [width], for the first view, which is the plain one, and of the features."""
+    if output.logits is None or output.features is None:
+        return None, None
+    return output.logits[:width].copy(), output.features.copy()
 
 
 def _without_layer(network: nn.Sequential) -> nn.Sequential:

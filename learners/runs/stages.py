@@ -184,6 +184,7 @@ def predict(run: Run) -> Evaluation:
         measured = replace(table, frame=as_measured(table.frame, run.cross))
         evaluation = with_events(evaluation, run.predictor, measured, of_path(table, run.cross))
     bundle.metrics = evaluation.metrics
+    bundle.provenance["protocol"] = table.protocol  # of a cross-fitted run another than before
     bundle.provenance["headline"] = evaluation.figures["headline"]["message"]
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")

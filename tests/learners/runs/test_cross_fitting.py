@@ -74,6 +74,7 @@ def test_all_files_teach_and_all_are_measured_by_others(whole: Path) -> None:
     measured = answers.loc[answers["split"].eq("calibration")]
     assert len(measured) == 36 == model.metrics["calibration_items"]
     assert model.metrics["cross_fit_folds"] == 10
+    assert "rest on 36 files, each by one of 10 heads" in (whole / "model/README.md").read_text()
     assert model.rule.calibrator.temperature.n == 36
     reference = model.rule.distance.reference
     assert reference is not None
