@@ -34,6 +34,7 @@ from learners.evaluation.held_out import (
     reference_rows,
 )
 from learners.events.held_out import with_events
+from learners.files.names import shared_provenance
 from learners.inference.exporting import write_network
 from learners.inference.passed import Passed
 from learners.inference.predictor import REFERENCE, Predictor
@@ -184,7 +185,7 @@ def predict(run: Run) -> Evaluation:
         measured = replace(table, frame=as_measured(table.frame, run.cross))
         evaluation = with_events(evaluation, run.predictor, measured, of_path(table, run.cross))
     bundle.metrics = evaluation.metrics
-    bundle.provenance["protocol"] = table.protocol  # of a cross-fitted run another than before
+    bundle.provenance |= shared_provenance({"protocol": table.protocol})
     bundle.provenance["headline"] = evaluation.figures["headline"]["message"]
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")
