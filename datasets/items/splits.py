@@ -456,7 +456,10 @@ def multi_label_folds(
     np.add.at(shares, group, counted_too / np.maximum(counted_too.sum(axis=0), 1))
     order = np.random.default_rng(seed).permutation(len(names))
     order = order[np.argsort(-np.round((shares[order] ** 2).sum(axis=1), 12), kind="stable")]
-    folds, of_group = np.zeros((min(k, len(names)), shares.shape[1])), np.zeros(len(names), np.int64)
+    folds, of_group = (
+        np.zeros((min(k, len(names)), shares.shape[1])),
+        np.zeros(len(names), np.int64),
+    )
     for number in order:
         # Rounded, because sums that differ in the last bit are equal.
         fold = int(np.round(folds @ shares[number], 12).argmin())
