@@ -99,7 +99,7 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
     unknown = table.unknown_items
     strange = f", and of {unknown} files of unknown classes" if unknown else ""
     print(
-        f"Of {table.items} {result.part_name(table.split)} files{strange}, from strict to loose:\n"
+        f"Of {table.items} {result.part_name(table.split, table.cross_fitted)} files{strange}, from strict to loose:\n"
     )
     for row in rows:
         cells = [cell.rjust(len(name)) for cell, name in zip(row, rows[0], strict=True)]

@@ -191,7 +191,7 @@ def _verdict(bundle: Bundle, labels: AuditLabels) -> str:
     own = _limits((home, low, high)) if low < high else result.percent(home)
     compared = (
         f"Of files of its classes {_limits(here)} are right here, and {own} of its own "
-        f"{result.part_name(part)} files were"
+        f"{result.part_name(part, result.is_cross_fitted(bundle.metrics, part))} files were"
     )
     if here[2] < low:
         return f"{compared}: it is less accurate here, so a training with labels from here is worth it."

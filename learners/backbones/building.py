@@ -80,8 +80,19 @@ class Ensemble(nn.Module):
         super().__init__()
         self.members, self.multi_label = nn.ModuleList(members), multi_label
 
+    @property
+    def networks(self) -> list[nn.Sequential]:
+        """The members."""
+        return [member for member in self.members if isinstance(member, nn.Sequential)]
+
     def forward(self, x: Tensor) -> Tensor:
         return average_logits([member(x) for member in self.members], multi_label=self.multi_label)
+
+    def outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`logits_and_features`."""
+        logits, features = zip(*(logits_and_features(m, x) for m in self.networks), strict=True)
+        averaged = average_logits(list(logits), multi_label=self.multi_label)
+        return averaged, features_side_by_side(features)
 
 
 Network = nn.Sequential | Ensemble
@@ -182,13 +193,14 @@ def width_of(name: str, spectrogram: SpectrogramSettings | None) -> int | None:
     return spectrogram.size[1] if name == SOUND and spectrogram is not None else None
 
 
+def members_of(network: Network) -> list[nn.Sequential]:
+    """The members of an ensemble, or the network itself."""
+    return network.networks if isinstance(network, Ensemble) else [network]
+
+
 def first_member(network: Network) -> nn.Sequential:
     """The network itself, or the first member of an ensemble."""
-    if isinstance(network, Ensemble):
-        member = network.members[0]
-        assert isinstance(member, nn.Sequential)
-        return member
-    return network
+    return members_of(network)[0]
 
 
 def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -198,12 +210,15 @@ def logits_and_features(network: Network, x: Tensor) -> tuple[Tensor, Tensor]:
     do not help to recognise unknown classes.
     """
     if isinstance(network, Ensemble):
-        outputs = [logits_and_features(m, x) for m in network.members]  # type: ignore[arg-type]
-        logits, member_features = zip(*outputs, strict=True)
-        return average_logits(list(logits), multi_label=network.multi_label), torch.cat(
-            [functional.normalize(features.float(), dim=1) for features in member_features], dim=1
-        )
+        return network.outputs(x)
     return outputs_of_features(network, network[0](x))
+
+
+def features_side_by_side(features: Sequence[Tensor]) -> Tensor:
+    """Features of several members [batch, members * width], those of each scaled to length 1; of one as they are."""
+    if len(features) == 1:
+        return features[0]
+    return torch.cat([functional.normalize(one.float(), dim=1) for one in features], dim=1)
 
 
 def outputs_of_features(network: nn.Sequential, features: Tensor) -> tuple[Tensor, Tensor]:

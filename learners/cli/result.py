@@ -296,9 +296,11 @@ def _single(
 
 
 def _multi_label(metrics: Mapping[str, Any], part: str, items: int, files: str) -> list[str]:
-    lines = []
+    lines, unseen = [], ""
+    if is_cross_fitted(metrics, part):
+        files, unseen = "files", f", {UNSEEN}"
     if (value := metrics.get(f"{part}_map")) is not None:
-        lines.append(f"Mean average precision {value:.3f} on {items} {files}.")
+        lines.append(f"Mean average precision {value:.3f} on {items} {files}{unseen}.")
     if (named := metrics.get(f"{part}_coverage")) is not None:
         unknown = _unknown(metrics, "answered", "names labels in")
         lines.append(f"Names labels in {round(named * items)} of {items} {files}{unknown}.")

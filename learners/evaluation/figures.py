@@ -15,7 +15,7 @@ import pandas as pd
 
 from datasets.core.errors import counted
 from datasets.items.labels import UNKNOWN
-from learners.cli.result import BY_BODIES, CROSS_FIT, part_name
+from learners.cli.result import BY_BODIES, CROSS_FIT, is_cross_fitted, part_name
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import (
@@ -30,6 +30,7 @@ from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation
 from learners.files.jsonable import jsonable
 from learners.model.bundle import Bundle
 from learners.rule.arrays import Floats, Groups, Ints, Mask, softmax
+from learners.rule.base import AnyRule
 from learners.rule.decisions import Decisions
 from learners.rule.rule import KEPT, PROBABILITY, Rule
 from learners.rule.thresholds import aurc, effective_counts, risk_coverage
@@ -137,16 +138,16 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
     labels: Ints = np.asarray(truths, dtype=np.int64)
     decided = Decisions.of_none(classes)
     if len(rows):
-        decided = _decide(evaluation, rule, rows, logits[rows], features)
+        decided = decide(evaluation, rule, rows, logits[rows], features)
     return ScoredItems(rows, labels, logits[rows], units_of(frame), decided, rule)
 
 
-def _decide(
-    evaluation: Evaluation, rule: Rule, rows: Ints, logits: Floats, features: Any
+def decide(
+    evaluation: Evaluation, rule: AnyRule, rows: Ints, logits: Floats, features: Any
 ) -> Decisions:
     """What the rule decides on these rows; of cross-fitted ones, that of their fold."""
     paths = evaluation.predictions["path"].iloc[rows].tolist()
-    if evaluation.folds is None:
+    if evaluation.folds is None or not len(rows):
         return rule.decide(logits, features, paths=paths)
     folds, parts = evaluation.folds[rows], list[tuple[Ints, Decisions]]()
     for fold in np.unique(folds):
@@ -429,10 +430,10 @@ def _accepted_unknown(
     before, after = (
         float(items.answered.sum() / n_known) for items in (known, known.under(stricter))
     )
-    now = rule.threshold.value
+    now, part = rule.threshold.value, part_name(split, is_cross_fitted(metrics, split))
     return figures | {
         "message": f"{message}. With a threshold{on} of {value:.12g} instead of {now:.4g}{flags} it would be {n_left} "
-        f"({percent(n_left / files)}), and {percent(after)} instead of {percent(before)} of the {part_name(split)} "
+        f"({percent(n_left / files)}), and {percent(after)} instead of {percent(before)} of the {part} "
         "files would be answered",
         "stricter": {
             "threshold": value,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from datasets.items.labels import encode_targets
+from learners.cli.result import CROSS_FIT
 from learners.evaluation.calibration_metrics import binned, fraction, units_of
-from learners.evaluation.figures import best_split, headline, thinned
+from learners.evaluation.figures import best_split, decide, headline, thinned
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.files.jsonable import jsonable
 from learners.model.bundle import Bundle
@@ -47,7 +48,8 @@ def score_labels(evaluation: Evaluation, bundle: Bundle) -> ScoredLabels:
     logits = np.asarray(evaluation.logits, np.float64).reshape(len(frame), -1)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1) & (logits.shape[1] == len(classes)))
     features = evaluation.features_of(rows)
-    decided = bundle.rule.decide(logits[rows].reshape(-1, len(classes)), features)
+    of_rows = logits[rows].reshape(-1, len(classes))
+    decided = decide(evaluation, bundle.rule, rows, of_rows, features)
     truths = frame["truth"].iloc[rows]
     targets = np.array([encode_targets(label, classes) for label in truths])
     targets = targets.reshape(-1, len(classes))
@@ -78,6 +80,8 @@ def all_label_figures(
     rule = bundle.rule
     assert isinstance(rule, LabelRule)
     metrics: dict[str, Any] = {}
+    if evaluation.folds is not None:
+        metrics[CROSS_FIT] = len(evaluation.rules)
     tables = {}
     for name in sorted(names):
         selected = of_row == name

@@ -11,6 +11,7 @@ import numpy as np
 from datasets.core.part import Part
 from learners.files.rows import StoredRows
 from learners.inference.predictions import Floats
+from learners.model.tta import average_arrays
 
 
 class Passed:
@@ -35,18 +36,25 @@ class Passed:
         rows = self._rows.read(np.array([self._row[part] for part in parts]))
         return rows[:, : self._classes], rows[:, self._classes :]
 
-    def through(self, weight: Floats, bias: Floats) -> Passed:
-        """The same parts behind another linear layer, [classes, width] and [classes], where these rows hold the inputs
-        of the layer instead of logits.
+    def through(self, weight: Floats, bias: Floats, *, multi_label: bool = False) -> Passed:
+        """The same parts behind other linear layers, where these rows hold the inputs of the layers instead of logits
+        (`learners.inference.inputs.HeadInputs`).
+
+        Parameters
+        ----------
+        weight, bias : those of each member, [members, classes, width] and [members, classes].
+        multi_label : how the logits of views and members are averaged, as in
+            `learners.backbones.building.average_logits`.
         """
-        return _Behind(self, weight, bias)
+        return _Behind(self, weight, bias, multi_label)
 
 
 class _Behind(Passed):
     """`Passed.through`."""
 
-    def __init__(self, inputs: Passed, weight: Floats, bias: Floats) -> None:
+    def __init__(self, inputs: Passed, weight: Floats, bias: Floats, multi_label: bool) -> None:
         self.inputs, self.weight, self.bias = inputs, weight, bias
+        self.multi_label = multi_label
 
     def __contains__(self, part: Part) -> bool:
         return part in self.inputs
@@ -56,4 +64,11 @@ class _Behind(Passed):
 
     def get(self, parts: Sequence[Part]) -> tuple[Floats, Floats]:
         inputs, features = self.inputs.get(parts)
-        return inputs @ self.weight.T + self.bias, features
+        members, _, width = self.weight.shape
+        of_views = inputs.reshape(len(parts), -1, members, width).transpose(1, 2, 0, 3)
+        # [views, members, n, classes]
+        logits = of_views @ self.weight.swapaxes(1, 2) + self.bias[:, None]
+        each = logits.reshape(-1, *logits.shape[2:])
+        if len(each) == 1:
+            return each[0], features
+        return average_arrays(each, multi_label=self.multi_label), features

@@ -189,11 +189,12 @@ class Predictor:
         return other
 
     def behind(self, weight: Floats, bias: Floats) -> Predictor:
-        """A predictor whose logits are those of a linear layer, [classes, width] and [classes], on the logits of this
-        one.
+        """A predictor whose logits are those of linear layers, [members, classes, width] and [members, classes], on the
+        logits of this one, which are the inputs of the layers (`learners.inference.inputs.HeadInputs`).
         """
         assert self.passed is not None
-        return self.behind_passed(self.passed.through(weight, bias))
+        many = self.bundle.spec.multi_label
+        return self.behind_passed(self.passed.through(weight, bias, multi_label=many))
 
     def raw(self, files: Iterable[FileOrPart]) -> Iterator[Output]:
         """Yield the outputs of all pieces of the files, on which nothing is decided."""

@@ -160,8 +160,7 @@ def average_tta_views(
     if len(tta_views) == 1:
         return logits[0], features[0]
     if isinstance(x, np.ndarray):
-        stacked = np.stack(logits)
-        joined = np.mean(stacked, axis=0) if multi_label else _averaged_arrays(stacked)
+        joined = average_arrays(np.stack(logits), multi_label=multi_label)
         return joined, np.mean(features, axis=0)
     import torch
 
@@ -170,8 +169,10 @@ def average_tta_views(
     return average_logits(list(logits), multi_label=multi_label), torch.stack(features).mean(0)
 
 
-def _averaged_arrays(logits: Floats) -> Floats:
+def average_arrays(logits: Floats, *, multi_label: bool = False) -> Floats:
     """`learners.backbones.building.average_logits` of logits [views, n, classes]."""
+    if multi_label:
+        return np.asarray(np.mean(logits, axis=0))
     level = _logsumexp(logits, 2)[..., None]
     return _logsumexp(logits - level, 0) - math.log(len(logits)) + level.mean(0)
 

@@ -77,12 +77,11 @@ def class_sections(
     split = measured["headline"]["split"]
     cross_fitted = evaluation.folds is not None
     part = partial(part_name, cross_fitted=cross_fitted)
-    parts = sorted(part(str(name)) for name in known["split"].unique())
     page = {
         "part": part,
         "cross_fitted": cross_fitted,
         "judge": judge(measured["metrics"]),
-        "parts_of_known": " and ".join(", ".join(parts).rsplit(", ", 1)),
+        "parts_of_known": _parts_of_known(evaluation, part),
         "counts": split and counts_of(measured["metrics"], split),
         "examples": examples(pictures, evaluation),
         "colours": plots.colours(len(bundle.classes)),
@@ -116,6 +115,12 @@ def class_sections(
         **_plots(measured, bundle.classes, rule, part),
     }
     return Sections("report.html", figures, page, notices)
+
+
+def _parts_of_known(evaluation: Evaluation, part: Callable[[str], str]) -> str:
+    """Names of the parts of the files of known classes, as in "calibration and test"."""
+    parts = sorted(part(str(name)) for name in evaluation.known["split"].unique())
+    return " and ".join(", ".join(parts).rsplit(", ", 1))
 
 
 def _changed(pictures: Pictures, evaluation: Evaluation) -> dict[str, list[Figure]]:
@@ -204,6 +209,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
     measured = evaluation.figures
+    part = partial(part_name, cross_fitted=evaluation.folds is not None)
     paths = evaluation.predictions["path"]
     wrong = [{**one, "file": paths.iloc[one["row"]]} for one in measured["mistakes"]]
     figures = {
@@ -222,7 +228,8 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
         for plot in _label_plots(row, curve)
     ]
     page = {
-        "part": part_name,
+        "part": part,
+        "parts_of_known": _parts_of_known(evaluation, part),
         "training": material.curves,
         "panels": panels[: 3 * plots.PANELS],
         "wrong": gallery(pictures, evaluation, shown),

@@ -9,6 +9,7 @@ from datasets.core.program import installed_commands
 from learners.cli.result import (
     ALMOST_NOTHING,
     counts_of,
+    is_cross_fitted,
     looser_rule,
     part_name,
     right_of_answered,
@@ -72,7 +73,8 @@ def label_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdic
     precision = figures["metrics"].get(f"{name}_map")
     if precision is None or precision != precision:
         return Verdict("amber", "No label could be judged.")
-    message = f"The mean average precision of the labels is {precision:.3f} on the {part_name(name)} files"
+    part = part_name(name, is_cross_fitted(figures["metrics"], name))
+    message = f"The mean average precision of the labels is {precision:.3f} on the {part} files"
     broken = [row["label"] for row in figures["labels"] if row["kept"] not in ("", "yes")]
     if broken:
         return Verdict(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -99,8 +100,10 @@ class Distance:
             )
         return distance, passed, scores, notes
 
-    def outside(self, folds: Folds, fold: int, labels: NDArray[np.int64] | None) -> Distance:
-        """The distance to the training items outside a fold, under the same calibration; ``labels`` [m] are theirs."""
+    def outside(self, folds: Folds, fold: int, labels: NDArray[Any] | None) -> Distance:
+        """The distance to the training items outside a fold, under the same calibration; ``labels`` [m] are theirs, which
+        only a distance to classes uses.
+        """
         assert self.knn is not None
         if fold not in folds.fitted:
             kept = folds.reference != fold

@@ -14,6 +14,7 @@ from learners.rule.base import TINY, AnyRule
 from learners.rule.calibrators import Platt
 from learners.rule.decisions import NO_CLASS, Decisions
 from learners.rule.distance import ALPHA, Distance
+from learners.rule.folds import Folds
 from learners.rule.reasons import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION
 from learners.rule.scores.base import Floats32, check_features
 from learners.rule.thresholds import Threshold, check_threshold, threshold_for_accuracy
@@ -122,8 +123,12 @@ def fit_label_rule(
     alpha: float = ALPHA,
     reference: Outputs | None = None,
     paths: Sequence[str] | None = None,
+    folds: Folds | None = None,
 ) -> LabelRule:
     """Fit to calibration items, which nothing else uses.
+
+    With ``folds`` the calibration items are training items, and their logits are those of heads that were fitted without
+    them.
 
     Parameters
     ----------
@@ -141,7 +146,7 @@ def fit_label_rule(
     if reference is not None:
         x = check_features(calibration.features, paths=paths)
         distance, passed, _, notes = Distance.fit(
-            replace(reference, labels=None), x, alpha, calibration.groups
+            replace(reference, labels=None), x, alpha, calibration.groups, folds
         )
     calibrator, messages = Platt.fit(z, known, present, calibration.groups)
     p = calibrator.probabilities(calibrator.scaled(z))

@@ -148,7 +148,7 @@ def _folds(run: Prepared, count: int) -> Division:
             f"there {'is' if units.nunique() == 1 else 'are'} only {counted(units.nunique(), 'group')} of files to "
             "divide, and each body needs one to measure. Use fewer bodies, or add files"
         )
-    labels = pd.Categorical(known["label"], items.labels).codes.astype(np.int64)
+    labels = run.task.encode(known["label"].tolist(), items.labels)
     of_known = assign_folds(labels, units.to_numpy(np.int64), seed, most=count)
     numbers = [int(number) for number in np.unique(of_known[of_known != IN_ALL])]
     if len(numbers) < count:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from fastcore.basics import chunked
 from numpy.typing import NDArray
 from torch import nn
 
@@ -26,7 +28,7 @@ from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
 from datasets.items.rehearsal import CROSS_FITTED, is_rehearsed
 from datasets.items.splits import are_named, split_units
-from learners.backbones.building import first_member
+from learners.backbones.building import members_of
 from learners.cli.result import TAUGHT_BODY
 from learners.evaluation.held_out import (
     Evaluation,
@@ -35,14 +37,15 @@ from learners.evaluation.held_out import (
     outputs_of_rows,
     predict_held_out,
 )
+from learners.inference.inputs import HeadInputs
 from learners.inference.passed import Passed
-from learners.inference.predictor import Predictor
+from learners.inference.predictor import TOGETHER, Output, Predictor
 from learners.model.tta import PLAIN
 from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.folds import Folds
 from learners.runs.run import CrossFit, Prepared, Run
-from learners.training.cross_fit import IN_ALL, MOST, assign_folds, fit_heads, starts_anew
+from learners.training.cross_fit import IN_ALL, MOST, Heads, assign_folds, fit_heads, starts_anew
 from learners.training.features import outputs_by_part, split_network
 from learners.training.keep import Kept
 from learners.training.probe import ByPart, LinearProbe, last_layer
@@ -62,12 +65,9 @@ def may_cross_fit(run: Prepared) -> bool:
     own_splits = frame["split"].isin(["valid", "calibration"]).any()
     named = own_splits or data.split_by is not None or (data.fold is not None and data.cv is None)
     return bool(
-        run.task.exclusive
-        and train.seeds == 1
-        and train.freeze_epochs == "fit"
+        train.freeze_epochs == "fit"
         and (run.origin is None or starts_anew(run.origin, items.table))
         and not named
-        and run.tta_views == (PLAIN,)
         and not _divides_files(items.table.frame)
         and len(items.rows) <= MOST
     )
@@ -78,53 +78,54 @@ def _divides_files(frame: pd.DataFrame) -> bool:
     return bool(frame.groupby("path")["group"].nunique().gt(1).any())
 
 
-def _new_to_body(run: Run, rows: pd.DataFrame, kept: Kept) -> NDArray[np.bool_]:
-    """Whether the body of the kept weights has not learnt from each row."""
+def _new_to_bodies(run: Run, rows: pd.DataFrame, kept: Sequence[Kept]) -> NDArray[np.bool_]:
+    """Whether none of the bodies of the kept weights has learnt from each row."""
     learnt = rows["split"].eq("train").to_numpy()
-    if kept.phase != "frozen":
+    if any(one.phase != "frozen" for one in kept):
         return ~learnt
     if run.origin is not None and run.origin.metrics.get(TAUGHT_BODY):
         return ~(learnt & is_rehearsed(rows).to_numpy())
     return np.ones(len(rows), bool)
 
 
-def cross_fit(run: Run, kept: Kept, features: ByPart) -> Run:
+def cross_fit(run: Run, kept: Sequence[Kept], features: ByPart) -> Run:
     """The run with its head fitted to all files, and a head for each fold; the same run where that measures no more
-    files than its calibration split.
+    files than its calibration split. Of an ensemble each member has such heads, with the same folds.
 
     The head of a trained body is fitted from the trained one, which changes only where the files contradict it.
 
     Parameters
     ----------
-    kept : facts on the weights of the run.
+    kept : facts on the weights of each network of the run.
     features : those of the body, as far as they are known.
     """
-    network, items = first_member(run.bundle.network), run.items
-    layer = last_layer(network)
-    assert layer is not None
+    members, items = members_of(run.bundle.network), run.items
+    layers = [layer for layer in map(last_layer, members) if layer is not None]
     rows = items.rows
     known = rows["label"].ne(UNKNOWN)
     learnt = rows["split"].eq("train") | (known & rows["split"].isin(LEARNT))
     rows = rows.loc[learnt]
-    inputs = _inputs_predictor(run, network, features, rows)
-    found = [*inputs.raw(parts_of(rows))]
+    inputs = _inputs_predictor(run, members, features, rows)
+    width = layers[0].in_features
+    found = [_of_first_view(one, len(layers) * width) for one in inputs.raw(parts_of(rows))]
     if len(found) != len(rows):  # a row that is cut into pieces has no features of its own
         return run
-    good = np.array([one.logits is not None for one in found], bool)
+    good = np.array([x is not None for x, _ in found], bool)
     rows = rows.loc[good]
-    labels = pd.Categorical(rows["label"], items.labels).codes.astype(np.int64)
+    targets = run.task.encode(rows["label"].tolist(), items.labels)
     units = split_units(rows).to_numpy(np.int64)
-    new = _new_to_body(run, rows, kept)
-    folds = assign_folds(labels, units, run.settings.train.seed, new)
+    new = _new_to_bodies(run, rows, kept)
+    folds = assign_folds(targets, units, run.settings.train.seed, new)
     by_key = dict(zip(_keys(rows), folds.tolist(), strict=True))
     frame = items.table.frame
     taught = frame["split"].isin(LEARNT)
     of_items = np.array([by_key.get(key, IN_ALL) for key in _keys(frame)], np.int64)
     of_items[~taught] = IN_ALL
+    folds[~np.isin(folds, of_items)] = IN_ALL  # a fold of the background alone measures nothing
     if (of_items != IN_ALL).sum() <= frame["split"].eq(MEASURED).sum():
         return run
-    x = torch.from_numpy(np.stack([one.logits for one in found if one.logits is not None]))
-    pooled = np.stack([one.features for one in found if one.features is not None])
+    x = torch.from_numpy(np.stack([x for x, _ in found if x is not None]))
+    pooled = np.stack([of_body for _, of_body in found if of_body is not None])
     in_an_epoch = rows.drop_duplicates("place") if "place" in rows else rows
     counts, known = in_an_epoch["label"].value_counts(), rows["label"].ne(UNKNOWN)
     background = items.labels != items.table.classes
@@ -134,20 +135,26 @@ def cross_fit(run: Run, kept: Kept, features: ByPart) -> Run:
         background=background,
         places=known.sum() / in_an_epoch["label"].ne(UNKNOWN).sum(),
     )
-    probe = objective.probe
-    if kept.phase != "frozen":
-        probe = partial(probe, start=_with_background(layer, len(items.labels)))
-    heads = fit_heads(probe, x, torch.from_numpy(labels), len(items.labels), folds, units)
-    weight, bias = _without_background(heads.all, background)
+    heads = list[Heads]()
+    for layer, one, of_member in zip(layers, kept, x.split(width, dim=1), strict=True):
+        probe = objective.probe
+        if one.phase != "frozen":
+            probe = partial(probe, start=_with_background(layer, len(items.labels)))
+        y = torch.from_numpy(targets)
+        heads.append(fit_heads(probe, of_member, y, len(items.labels), folds, units))
     with torch.no_grad():
-        layer.weight.copy_(weight)
-        layer.bias.copy_(bias)
-    assert inputs.passed is not None
+        for layer, head in zip(layers, heads, strict=True):
+            weight, bias = _without_background(head.all, background)
+            layer.weight.copy_(weight)
+            layer.bias.copy_(bias)
     predictors = {
-        number: inputs.behind(*_numbers(_without_background(head, background)))
-        for number, head in heads.without.items()
+        number: inputs.behind(*_stacked([head.without[number] for head in heads], background))
+        for number in heads[0].without
     }
-    logits, _ = inputs.passed.through(*_numbers((weight, bias))).get(parts_of(rows))
+    model = inputs.behind(*_stacked([head.all for head in heads], background))
+    assert model.passed is not None
+    through = [model.passed.get(block)[0] for block in chunked(parts_of(rows), TOGETHER)]
+    logits = np.concatenate(through)
     passed = Passed(run.folder)
     passed.put(parts_of(rows), logits, pooled)
     of_known = known.to_numpy()
@@ -185,6 +192,8 @@ def measured_of(run: Run, cross: CrossFit) -> Measured:
             rows = as_predicted(predictor, table.frame.loc[cross.folds == number])
             of_fold, names, files = outputs_of_rows(predictor, rows)
             assert of_fold.groups is not None
+            if not len(of_fold):  # all of its files have disappeared
+                continue
             outputs.append(replace(of_fold, groups=of_fold.groups + first))
             first += int(of_fold.groups.max(initial=-1)) + 1
             truths += names
@@ -210,8 +219,7 @@ def measured_of(run: Run, cross: CrossFit) -> Measured:
 
 def under(run: Run, cross: CrossFit, rule: AnyRule, folds: Folds) -> CrossFit:
     """The folds under a rule that is fitted to ``folds``, each with the distances to the training items outside it."""
-    numbers = {name: n for n, name in enumerate(run.bundle.classes)}
-    labels = np.array([numbers[name] for name in cross.truths], np.int64)
+    labels = run.task.encode(cross.truths, run.bundle.classes)
     predictors = {
         number: predictor.under(outside(rule, folds, number, labels))
         for number, predictor in cross.predictors.items()
@@ -219,35 +227,46 @@ def under(run: Run, cross: CrossFit, rule: AnyRule, folds: Folds) -> CrossFit:
     return replace(cross, predictors=predictors)
 
 
-def outside(rule: AnyRule, folds: Folds, fold: int, labels: NDArray[np.int64]) -> AnyRule:
-    """The rule with the distances to the training items outside a fold; ``labels`` are those of all of them."""
+def outside(rule: AnyRule, folds: Folds, fold: int, labels: NDArray[Any]) -> AnyRule:
+    """The rule with the distances to the training items outside a fold; ``labels`` are those of all of them, which a
+    distance to classes needs.
+    """
     if rule.distance.knn is None:
         return rule
     return replace(rule, distance=rule.distance.outside(folds, fold, labels))
 
 
 def predict_cross(run: Run, cross: CrossFit) -> Evaluation:
-    """Predictions for all measured items, each by the head that has not seen it, and for all held-out items."""
-    table = run.items.table
+    """Predictions for all measured items, each by the head that has not seen it, and for all held-out items; windows of the
+    background by the head that has not seen their recording.
+    """
+    table, background = run.items.table, _held_out_background(run.items.table)
+    fold_of = dict(zip(table.frame["path"], cross.folds.tolist(), strict=True))
+    of_background = background["path"].map(fold_of).fillna(IN_ALL).to_numpy(np.int64)
     parts, numbers, folds = list[Evaluation](), list[NDArray[np.int64]](), list[NDArray[Any]]()
-    others = table.background["split"].ne("train").any() or len(table.unknown_items)
     kept = np.flatnonzero(table.frame["split"].ne("train"))
-    if len(kept) or others:
-        held_out = predict_held_out(run.predictor, table)
-        extra = len(held_out.predictions) - len(kept)
-        parts.append(held_out)
-        numbers.append(np.concatenate([kept, len(table.frame) + np.arange(extra)]))
-        folds.append(np.full(len(held_out.predictions), IN_ALL))
+    others, first = np.flatnonzero(of_background == IN_ALL), len(table.frame)
+    unknown = first + len(background) + np.arange(len(table.unknown_items))
+    if len(kept) or len(others) or len(unknown):
+        held_out = replace(table, background=background.iloc[others])
+        parts.append(predict_held_out(run.predictor, held_out))
+        numbers.append(np.concatenate([kept, first + others, unknown]))
+        folds.append(np.full(len(numbers[-1]), IN_ALL))
     for number, predictor in cross.predictors.items():
-        mask = cross.folds == number
-        alone = _alone(table, table.frame.loc[mask].assign(split=MEASURED))
+        own, beside = np.flatnonzero(cross.folds == number), np.flatnonzero(of_background == number)
+        alone = replace(
+            table,
+            frame=table.frame.iloc[own].assign(split=MEASURED),
+            background=background.iloc[beside],
+            unknown_items=table.unknown_items.iloc[:0],
+        )
         parts.append(predict_held_out(predictor, alone))
-        numbers.append(np.flatnonzero(mask))
-        folds.append(np.full(int(mask.sum()), number))
-    first, frames = 0, []
+        numbers.append(np.concatenate([own, first + beside]))
+        folds.append(np.full(len(numbers[-1]), number))
+    units, frames = 0, []
     for part in parts:
-        frames.append(part.predictions.assign(unit=part.predictions["unit"] + first))
-        first += int(part.predictions["unit"].max()) + 1
+        frames.append(part.predictions.assign(unit=part.predictions["unit"] + units))
+        units += int(part.predictions["unit"].max()) + 1
     order = np.argsort(np.concatenate(numbers), kind="stable")
     width = max(part.logits.shape[1] for part in parts)
     deep = max(part.features.shape[1] for part in parts)
@@ -289,13 +308,12 @@ def protocol(table: Items, cross: CrossFit) -> str:
 
 
 def _inputs_predictor(
-    run: Run, network: nn.Sequential, features: ByPart, rows: pd.DataFrame
+    run: Run, members: Sequence[nn.Sequential], features: ByPart, rows: pd.DataFrame
 ) -> Predictor:
-    """A predictor whose logits are the inputs of the head's last layer."""
-    passive = [*split_network(network)[0].children()][1:] or [nn.Identity()]
-    inputs = nn.Sequential(network[0], nn.Sequential(*passive)).eval()
+    """A predictor whose logits are the inputs of the heads' last layers."""
+    inputs = HeadInputs([_without_layer(member) for member in members], run.tta_views).eval()
     predictor = Predictor(
-        replace(run.bundle, built=inputs),
+        replace(run.bundle, built=inputs, tta_views=(PLAIN,)),
         device=run.settings.speed.device,
         decoded=run.decoded,
         lookup=run.items.table.lookup,
@@ -303,9 +321,23 @@ def _inputs_predictor(
         bs=run.settings.train.bs,
     )
     assert predictor.passed is not None
-    for outputs in outputs_by_part(inputs, features, parts_of(rows)):
-        predictor.passed.put(*outputs)
+    if len(members) == len(run.tta_views) == 1:
+        for outputs in outputs_by_part(inputs.networks[0], features, parts_of(rows)):
+            predictor.passed.put(*outputs)
     return predictor
+
+
+def _of_first_view(output: Output, width: int) -> tuple[Any, Any]:
+    """Copies of the inputs of the layers, [width], for the first view, which is the plain one, and of the features."""
+    if output.logits is None or output.features is None:
+        return None, None
+    return output.logits[:width].copy(), output.features.copy()
+
+
+def _without_layer(network: nn.Sequential) -> nn.Sequential:
+    """The network without the linear layer of its head, the only one with weights."""
+    passive = [*split_network(network)[0].children()][1:] or [nn.Identity()]
+    return nn.Sequential(network[0], nn.Sequential(*passive))
 
 
 def _without_background(head: LinearProbe, background: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -325,9 +357,11 @@ def _with_background(layer: nn.Linear, classes: int) -> tuple[torch.Tensor, torc
     )
 
 
-def _numbers(layer: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, Any]:
-    weight, bias = layer
-    return weight.numpy(), bias.numpy()
+def _stacked(heads: Sequence[LinearProbe], background: bool) -> tuple[Any, Any]:
+    """Weights [members, classes, width] and biases [members, classes] of the heads of the members."""
+    layers = [_without_background(head, background) for head in heads]
+    weights, biases = (torch.stack(values).numpy() for values in zip(*layers, strict=True))
+    return weights, biases
 
 
 def _keys(rows: pd.DataFrame) -> list[tuple[str, str]]:
@@ -341,14 +375,9 @@ def _all_train(frame: pd.DataFrame, learnt: pd.Series | None = None) -> pd.DataF
     return frame.assign(split=frame["split"].mask(teaches, "train"))
 
 
-def _alone(table: Items, frame: pd.DataFrame) -> Items:
-    """These items, without those of unknown classes and of the background."""
-    return replace(
-        table,
-        frame=frame,
-        unknown_items=table.unknown_items.iloc[:0],
-        background=table.background.iloc[:0],
-    )
+def _held_out_background(table: Items) -> pd.DataFrame:
+    """The rows of the background that nothing has learnt."""
+    return table.background.loc[table.background["split"].ne("train")]
 
 
 def _wide(values: NDArray[np.float32], width: int) -> NDArray[np.float32]:

@@ -117,7 +117,7 @@ def train(run: Prepared) -> Run:
     if bodies is not None and distributed.is_first() and not (cross_fitted and bodies.head_alone):
         return measured_by(done, bodies.folds, _predictors(run, bodies))
     if cross_fitted and distributed.is_first():
-        return cross_fit(done, trained.kept[0], trained.features)
+        return cross_fit(done, trained.kept, trained.features)
     return done
 
 

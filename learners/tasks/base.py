@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
     from datasets.loaders.blocks import Target
     from learners.cli.settings import ConfidenceSettings, TrainSettings
@@ -26,6 +27,11 @@ class Task(Protocol):
 
     def target(self, classes: Sequence[str]) -> Target:
         """The conversion of labels to targets of the network."""
+
+    def encode(self, labels: Sequence[str], classes: Sequence[str]) -> NDArray[Any]:
+        """Targets of items by their labels: the number of the class, int64 [n]; or of several labels 1 present, 0 absent,
+        NaN unknown, float64 [n, classes].
+        """
 
     def objective(
         self, settings: TrainSettings, counts: Sequence[int], background: bool, places: float

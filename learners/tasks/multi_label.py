@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from datasets.items.labels import encode_targets
 from learners.cli.settings import ConfidenceSettings
@@ -55,17 +56,21 @@ class MultiLabel:
 
         return label_objective(settings)
 
+    def encode(self, labels: Sequence[str], classes: Sequence[str]) -> NDArray[np.float64]:
+        targets = [encode_targets(label, classes) for label in labels]
+        return np.array(targets, np.float64).reshape(len(labels), len(classes))
+
     def fit_rule(
         self, measured: Measured, classes: Sequence[str], settings: ConfidenceSettings
     ) -> AnyRule:
-        targets = np.array([encode_targets(label, classes) for label in measured.truths])
         return fit_label_rule(
             measured.items,
-            targets.reshape(measured.items.logits.shape),
+            self.encode(measured.truths, classes),
             settings,
             classes,
             reference=measured.reference,
             paths=measured.paths,
+            folds=measured.folds,
         )
 
     def measure(

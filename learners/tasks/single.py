@@ -58,12 +58,15 @@ class SingleLabel:
 
         return class_objective(settings, counts, background, places)
 
+    def encode(self, labels: Sequence[str], classes: Sequence[str]) -> NDArray[np.int64]:
+        numbers = {name: i for i, name in enumerate(classes)}
+        return np.array([numbers[label] for label in labels], np.int64)
+
     def fit_rule(
         self, measured: Measured, classes: Sequence[str], settings: ConfidenceSettings
     ) -> AnyRule:
-        numbers = {name: i for i, name in enumerate(classes)}
         calibration, reference = (
-            replace(items, labels=np.array([numbers[name] for name in names], np.int64))
+            replace(items, labels=self.encode(names, classes))
             for items, names in (
                 (measured.items, measured.truths),
                 (measured.reference, measured.reference_truths),

@@ -26,7 +26,7 @@ from datasets.core.files import write_beside
 from datasets.core.part import Part
 from datasets.items.items import Items
 from datasets.items.rehearsal import is_rehearsed
-from datasets.items.splits import stratified_folds
+from datasets.items.splits import multi_label_folds, stratified_folds
 from learners.cli.result import BY_BODIES, CROSS_FIT
 from learners.model.bundle import Bundle
 from learners.training.features import Outputs
@@ -51,7 +51,7 @@ class Heads(NamedTuple):
 
 
 def assign_folds(
-    labels: NDArray[np.int64],
+    targets: NDArray[Any],
     units: NDArray[np.int64],
     seed: int,
     measured: NDArray[np.bool_] | None = None,
@@ -59,25 +59,31 @@ def assign_folds(
 ) -> NDArray[np.int64]:
     """Fold of each row, stratified by label, or `IN_ALL`; the rows of a unit share it.
 
-    No head can name a class none of whose rows it has seen, so units that hold all rows of a class outside the others'
-    folds are in no fold.
+    No head can name a class none of whose rows it has seen, nor tell a label without rows that have it and rows that do
+    not. Units that hold all such rows outside the others' folds are in no fold.
 
     Parameters
     ----------
-    labels, units : number of the label and of the unit of each row, [n].
+    targets : number of the class of each row, [n]; or of several labels 1 present, 0 absent, NaN unknown, [n, labels].
+    units : number of the unit of each row, [n].
     measured : whether a row may be in a fold, [n]; the others are in none. Default: all.
     most : number of folds; fewer units are as many.
     """
-    folds = np.full(len(labels), IN_ALL)
-    rows = np.arange(len(labels)) if measured is None else np.flatnonzero(measured)
+    folds = np.full(len(targets), IN_ALL)
+    rows = np.arange(len(targets)) if measured is None else np.flatnonzero(measured)
     if len(np.unique(units[rows])) < 2:
         return folds
-    folds[rows] = stratified_folds(labels[rows], units[rows], most, seed=seed)
+    if targets.ndim == 1:
+        states = targets[:, None] == np.unique(targets)
+        folds[rows] = stratified_folds(targets[rows], units[rows], most, seed=seed)
+    else:
+        states = np.hstack([targets == 1, targets == 0])
+        folds[rows] = multi_label_folds(targets[rows] == 1, units[rows], most, seed=seed)
     while True:
-        alone = np.zeros(len(labels), bool)
+        alone = np.zeros(len(targets), bool)
         for fold in np.unique(folds[folds != IN_ALL]):
-            outside = np.unique(labels[folds != fold])
-            alone |= (folds == fold) & ~np.isin(labels, outside)
+            unseen = ~states[folds != fold].any(axis=0)
+            alone |= (folds == fold) & (states & unseen).any(axis=1)
         if not alone.any():
             return folds
         folds[np.isin(units, units[alone])] = IN_ALL
@@ -96,7 +102,7 @@ def fit_heads(
     Parameters
     ----------
     probe : of `learners.training.objectives.Objective`.
-    features, targets : float [n, width], and [n].
+    features, targets : float [n, width], and as of `assign_folds`.
     folds, units : of `assign_folds`.
     """
     whole = probe(features, targets, classes, groups=units)

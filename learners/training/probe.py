@@ -183,7 +183,7 @@ def fit_multi_label_probe(
     *,
     seed: int = 0,
     groups: NDArray[np.int64] | None = None,
-    start: None = None,
+    start: tuple[Tensor, Tensor] | None = None,
     like: LinearProbe | None = None,
 ) -> LinearProbe:
     """Like `fit_probe`, for multi-label items: a logistic regression per label, with a common penalty.
@@ -193,28 +193,30 @@ def fit_multi_label_probe(
     features : float [n, width].
     targets : float [n, classes]: 1 present, 0 absent, NaN unknown.
     criterion : mean loss over the known labels.
-    groups, like : as in `fit_probe`.
-    start : not supported: multi-label models cannot be warm-started.
+    groups, start, like : as in `fit_probe`.
     """
     y, rows = targets.double().cpu(), Rows(features)
+    base = 0.0 if start is None else rows.of_features(*start)
 
     def loss(logits: Tensor, numbers: Tensor) -> Tensor:
         return (~y[numbers].isnan()).sum() * criterion(logits, y[numbers])
 
     def fit(subset: Tensor, strength: float, **how: Any) -> Tensor:
-        return rows.regress(subset, loss, n_classes, strength, on_bias=ON_BIAS, **how)
+        return rows.regress(subset, loss, n_classes, strength, base=base, on_bias=ON_BIAS, **how)
 
     def loss_of(subset: Tensor, layer: Tensor) -> float:
         known = (~y[subset].isnan()).sum().clamp(min=1)
-        return len(subset) * rows.sum_over(subset, layer, loss) / float(known)
+        return len(subset) * rows.sum_over(subset, layer + base, loss) / float(known)
 
     products = len(features) * features.shape[1] * n_classes
     if like is not None:
-        layer, strength, mean = fit_like(like, fit, rows, products)
+        layer, strength, mean = fit_like(like, fit, rows, products, base)
     else:
         folds = folds_for(np.zeros(len(y), np.int64), groups, seed)
         layer, strength, mean = cross_validated(fit, loss_of, folds, products)
     weight, bias = rows.for_features(layer)
+    if start is not None:
+        weight, bias = weight + start[0].double().cpu(), bias + start[1].double().cpu()
     return LinearProbe(weight.float(), bias.float(), strength, mean)
 
 

@@ -47,6 +47,14 @@ def test_the_table_marks_the_rule_of_the_model(model: Path, capsys) -> None:
     assert "--keep-known 0.8 (this model)" in lines[3 + table.default]
 
 
+def test_files_of_a_cross_fitted_model_are_out_of_fold(model: Path, tmp_path: Path, capsys) -> None:
+    bundle = load_bundle(model)
+    points = bundle.metrics["operating_points"] | {"cross_fitted": True}
+    bundle.metrics = bundle.metrics | {"operating_points": points, "cross_fit_folds": 10}
+    assert main([str(save_bundle(bundle, tmp_path / "model"))]) == 0
+    assert capsys.readouterr().out.startswith("Of 60 out-of-fold files, and of 30 files of unknown")
+
+
 def test_the_rule_that_was_asked_is_marked(model: Path, capsys) -> None:
     assert main([str(model), "--keep-known", "0.9"]) == 0
     lines = capsys.readouterr().out.splitlines()

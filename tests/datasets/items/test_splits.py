@@ -15,6 +15,7 @@ from datasets.items.splits import (
     assign_splits,
     fold_names,
     groups_from_names,
+    multi_label_folds,
     overlap_groups,
     overlapping_rows,
     split_remarks,
@@ -604,3 +605,27 @@ THREE = folded(folds=3)
 def test_what_cannot_be_split(frame: pd.DataFrame, options: dict, message: str) -> None:
     with pytest.raises(SecondhandError, match=message):
         assign_splits(frame, **options)
+
+
+@pytest.mark.parametrize("group_size", [1, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_each_of_several_labels_is_in_equal_parts_in_all_folds(group_size: int, seed: int) -> None:
+    """Frequent and rare ones, such that go together, and files without a label; by whole groups of one label or more."""
+    rng = np.random.default_rng(seed)
+    rain, wind = rng.random((2, 240)) < 0.4
+    bird = rain & (rng.random(240) < 0.5)
+    frog = np.arange(240) % 12 == 0
+    present, groups = np.column_stack([rain, wind, bird, frog]), np.arange(240) // group_size
+    folds = multi_label_folds(present, groups, 10, seed=seed)
+    counts = np.array([[*present[folds == k].sum(0), (folds == k).sum()] for k in range(10)])
+    assert (np.abs(counts - counts.mean(axis=0)) <= 1.5 * group_size).all()
+    assert all(len({*folds[groups == group]}) == 1 for group in groups)
+    assert (folds == multi_label_folds(present, groups, 10, seed=seed)).all()
+
+
+def test_few_groups_of_several_labels_are_a_fold_each_and_a_giant_one_is_alone() -> None:
+    groups = np.repeat([0, 1, 2], [80, 5, 5])
+    present = np.random.default_rng(0).random((90, 3)) < 0.5
+    assert len(np.unique(multi_label_folds(present, groups, 10))) == 3
+    two = multi_label_folds(present, groups, 2)
+    assert [*two] == [two[0]] * 80 + [1 - two[0]] * 10

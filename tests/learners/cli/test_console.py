@@ -330,19 +330,31 @@ def test_the_test_part_counts_where_there_is_one() -> None:
     )
 
 
-def test_a_multi_label_model_has_precision_and_recall() -> None:
+@pytest.mark.parametrize(
+    ("part", "folds", "measured", "files"),
+    [
+        ("test", 0, "40 test files", "test files"),
+        ("test", 10, "40 test files", "test files"),
+        ("calibration", 0, "40 calibration files", "calibration files"),
+        ("calibration", 10, "40 files, each by a head that had not seen it", "files"),
+    ],
+)
+def test_a_multi_label_model_has_precision_and_recall(
+    part: str, folds: int, measured: str, files: str
+) -> None:
     metrics = {
-        "test_items": 40,
-        "test_map": 0.875,
-        "test_coverage": 0.75,
-        "test_precision": 0.9,
-        "test_recall": 0.8,
+        f"{part}_items": 40,
+        f"{part}_map": 0.875,
+        f"{part}_coverage": 0.75,
+        f"{part}_precision": 0.9,
+        f"{part}_recall": 0.8,
         "unknown_items": 10,
         "unknown_answered": 0.2,
+        "cross_fit_folds": folds,
     }
     assert result.sentences(metrics) == [
-        "Mean average precision 0.875 on 40 test files.",
-        "Names labels in 30 of 40 test files, and names labels in 2 of 10 files of unknown classes.",
+        f"Mean average precision 0.875 on {measured}.",
+        f"Names labels in 30 of 40 {files}, and names labels in 2 of 10 files of unknown classes.",
         "90 % of the labels named are right (precision).",
         "80 % of the labels present are named (recall).",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 from scipy.special import expit
 from sklearn import metrics
 
+from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.label_figures import (
     ScoredLabels,
@@ -19,7 +21,10 @@ from learners.evaluation.label_figures import (
     label_figures,
     score_labels,
 )
+from learners.rule.arrays import Outputs
 from learners.rule.fitting import uncalibrated
+from learners.rule.folds import Folds
+from learners.rule.labels import fit_label_rule
 from learners.rule.thresholds import Threshold
 
 CLASSES = ["a", "b", "c"]
@@ -109,3 +114,36 @@ def test_limits_over_all_labels_hold_where_labels_are_wrong_together(grouped: bo
         low, high = _together(scored, every[:, 0], [])["precision_interval"]
         missed += not low <= 0.8 <= high
     assert missed <= 9
+
+
+def test_files_that_also_teach_are_measured_to_those_outside_their_fold() -> None:
+    rng = np.random.default_rng(0)
+    x, truths = rng.normal(size=(90, 12)).astype(np.float32), np.array(CLASSES)[np.arange(90) % 3]
+    items, numbers = Outputs(rng.normal(size=(90, 3)), None, x), np.arange(90) % 10
+    folds, present = Folds(numbers, numbers), (truths[:, None] == np.array(CLASSES)).astype(float)
+    rule = fit_label_rule(
+        items, present, ConfidenceSettings(), CLASSES, reference=items, folds=folds
+    )
+    outside = {
+        fold: replace(rule, distance=rule.distance.outside(folds, fold, None))
+        for fold in folds.numbers
+    }
+    paths = [f"{n}.png" for n in range(90)]
+    frame = pd.DataFrame({"path": paths, "truth": truths, "split": "calibration"})
+    evaluation = Evaluation(
+        frame,
+        items.logits.astype(np.float32),
+        x,
+        folds=numbers,
+        rules=outside,
+        of_reference=numbers,
+    )
+    bundle: Any = SimpleNamespace(classes=CLASSES, rule=rule)
+    scored = score_labels(evaluation, bundle)
+    assert 0 < scored.out_of_distribution.mean() < 0.1
+    figures = all_label_figures(evaluation, scored, bundle)["metrics"]
+    assert figures["cross_fit_folds"] == 10
+    assert figures["calibration_out_of_distribution"] == scored.out_of_distribution.mean()
+    assert not score_labels(replace(evaluation, folds=None), bundle).out_of_distribution.any()
+    unreadable = replace(evaluation, logits=np.full((90, 3), np.nan, np.float32))
+    assert not len(score_labels(unreadable, bundle).rows)

@@ -7,8 +7,10 @@ import pytest
 
 from learners.cli.settings import ConfidenceSettings
 from learners.rule.arrays import Outputs
+from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
 from learners.rule.folds import Folds
+from learners.rule.labels import fit_label_rule
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.rmds import PER_AXIS, RMDS
 from learners.training.cross_fit import assign_folds
@@ -25,8 +27,20 @@ def draw(n: int, seed: int) -> tuple[Outputs, np.ndarray]:
     return Outputs(logits, labels, x), labels
 
 
+def rule_of(items: Outputs, folds: Folds, several: bool) -> AnyRule:
+    """The rule of cross-fitted items, also with the class of each as one of several labels."""
+    if not several:
+        return fit_rule(items, items, ConfidenceSettings(), folds=folds)
+    present = np.eye(CLASSES)[items.labels]
+    names = ["a", "b", "c"]
+    return fit_label_rule(items, present, ConfidenceSettings(), names, reference=items, folds=folds)
+
+
+@pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("n", [60, 150])
-def test_new_files_of_known_classes_are_refused_no_more_often_than_stated(n: int) -> None:
+def test_new_files_of_known_classes_are_refused_no_more_often_than_stated(
+    n: int, several: bool
+) -> None:
     """Over redraws of all files; in theory at most twice alpha, in practice about alpha. Measured to themselves instead,
     all calibration items would be near, and most new ones refused.
     """
@@ -34,16 +48,17 @@ def test_new_files_of_known_classes_are_refused_no_more_often_than_stated(n: int
     for seed in range(30):
         items, labels = draw(n, seed)
         folds = assign_folds(labels, np.arange(n), seed)
-        rule = fit_rule(items, items, ConfidenceSettings(), folds=Folds(folds, folds))
+        rule = rule_of(items, Folds(folds, folds), several)
         new, _ = draw(500, 1000 + seed)
         refused.append((rule.decide(new.logits, new.features).distance_p < 0.05).mean())
     assert 0.01 < np.mean(refused) < 0.06
 
 
-def test_the_rule_of_a_fold_measures_to_the_items_outside_it() -> None:
+@pytest.mark.parametrize("several", [False, True])
+def test_the_rule_of_a_fold_measures_to_the_items_outside_it(several: bool) -> None:
     items, labels = draw(90, 0)
     folds = Folds(f := assign_folds(labels, np.arange(90), 0), f)
-    rule = fit_rule(items, items, ConfidenceSettings(), folds=folds)
+    rule = rule_of(items, folds, several)
     own = rule.decide(items.logits, items.features).distance_p
     assert (own == 1).all(), "each is a copy of itself"
     p = np.empty(90)

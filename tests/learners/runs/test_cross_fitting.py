@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import soundfile
 import timm
 import torch
 from safetensors.torch import load_file, save_file
 
+from datasets.core.part import Part
 from datasets.items.rehearsal import is_cross_fitted
+from learners.evaluation.held_out import Evaluation
+from learners.events.held_out import held_out_events
 from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
 from learners.runs import stages
-from learners.training import learner
+from learners.runs.cross_fitting import as_measured
+from learners.runs.run import Run
+from learners.training import learner, probe
 from learners.training.keep import Choice
 from tests.learners.stops import assert_same, interrupt_in
 from tests.pictures import write_pictures
@@ -49,11 +56,25 @@ def whole(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """The runs of a test, calibrated."""
+    runs, predict = list[Run](), stages.predict
+
+    def predict_and_keep(run: Run) -> Evaluation:
+        runs.append(run)
+        return predict(run)
+
+    monkeypatch.setattr(stages, "predict", predict_and_keep)
+    return runs
+
+
 def test_all_files_teach_and_all_are_measured_by_others(whole: Path) -> None:
     model, answers = load_bundle(whole / "model"), pd.read_csv(whole / "predictions.csv")
     measured = answers.loc[answers["split"].eq("calibration")]
     assert len(measured) == 36 == model.metrics["calibration_items"]
     assert model.metrics["cross_fit_folds"] == 10
+    assert "rest on 36 files, each by one of 10 heads" in (whole / "model/README.md").read_text()
     assert model.rule.calibrator.temperature.n == 36
     reference = model.rule.distance.reference
     assert reference is not None
@@ -63,6 +84,125 @@ def test_all_files_teach_and_all_are_measured_by_others(whole: Path) -> None:
     assert (np.abs(measured["probability"] - seen) > 1e-4).sum() > 30
     # Its distance to itself would be none.
     assert (measured["distance_p"] < 1).sum() > 5
+
+
+def test_of_several_networks_and_views_each_head_has_not_seen_its_fold(
+    words: list[str], runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One network keeps its trained body, the other its head alone; both are averaged, over two views."""
+    choices = iter([Choice(1.0, "better"), Choice(0.0, "expected")])
+    monkeypatch.setattr(learner, "choose", lambda *args, **kwargs: next(choices))
+    out = tmp_path / "run"
+    trained = [*words[:-4], "--epochs", "1", *words[-2:], "--seeds", "2", "--tta", "2"]
+    assert main([*trained, "--out", str(out)]) == 0
+    ((run,), model) = runs, load_bundle(out / "model")
+    assert model.spec.members == len(model.tta_views) == 2
+    splits = pd.read_csv(out / "items.csv").set_index("path")["split"]
+    held_out = [*splits.index[splits.isin(["valid", "calibration"])]]
+    answers = pd.read_csv(out / "predictions.csv").query("split == 'calibration'")
+    assert {*answers["path"]} == {*held_out}, "one of the bodies has learnt from the others"
+    cross = run.cross
+    assert cross is not None
+    # The model in the folder has the heads of all files, and answers as the run does.
+    own, of_run = (
+        np.array([one.logits for one in predictor.predict_detailed(held_out)])
+        for predictor in (Predictor(model), run.predictor)
+    )
+    np.testing.assert_allclose(own, of_run, atol=1e-4)
+    fold = dict(zip(run.items.table.frame["path"], cross.folds, strict=True))
+    for path, seen in zip(held_out, own, strict=True):
+        (other,) = cross.predictors[fold[path]].predict_detailed([path])
+        assert other.logits is not None
+        assert np.abs(other.logits - seen).max() > 1e-3
+
+
+def test_files_with_several_labels_are_measured_by_others_too(
+    words: list[str], whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = pd.read_csv(whole / "items.csv").query("split != 'unknown'").reset_index(drop=True)
+    more = {"red": "red|warm", "green": "green", "blue": ""}
+    # The only two files with a label are of one group.
+    pair = np.arange(36) < 2
+    label = table["label"].map(more).to_numpy(str) + np.where(pair, "|rare", "")
+    group = np.where(pair, "pair", "")
+    table[["path"]].assign(label=label, group=group).to_csv(tmp_path / "t.csv", index=False)
+    out = tmp_path / "run"
+    several = ["--data", str(tmp_path / "t.csv"), *words[2:], "--labels", "multi", "--tta", "2"]
+    assert main([*several, "--out", str(out)]) == 0
+    assert "on 34 files, each by a head that had not seen it." in capsys.readouterr().out
+    model, answers = load_bundle(out / "model"), pd.read_csv(out / "predictions.csv")
+    assert len(model.tta_views) == 2
+    assert model.metrics["cross_fit_folds"] == 10
+    assert {*answers["path"]} == {*table["path"][2:]}, "no other head could know the rare label"
+    reference = model.rule.distance.reference
+    assert reference is not None
+    assert len(reference) == 36, "all teach"
+    assert (answers["distance_p"] < 1).sum() > 5, "not measured to themselves"
+    assert model.metrics["calibration_map"] > 0.7
+    seen = np.array([one.probability for one in Predictor(model).predict(answers["path"])])
+    assert (np.abs(answers["probability"] - seen) > 1e-4).sum() > 30
+
+
+def test_calls_in_recordings_are_heard_by_the_head_that_has_not_seen_their_recording(
+    words: list[str], runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls with labels drawn by lot, which heads can only learn by heart; more background files than recordings, so that
+    there are folds of the background alone.
+    """
+    monkeypatch.setattr(probe, "STRENGTHS", (100.0,))
+    for tolerance in ("EXACT", "ROUGH", "NEAR"):
+        monkeypatch.setattr(probe, tolerance, 0.3)
+    rng = np.random.default_rng(3)
+    for name in ("hours", "quiet"):
+        (tmp_path / name).mkdir()
+    for n in range(6):
+        noise = rng.normal(0, 0.1, 6 * 8000)
+        soundfile.write(tmp_path / "hours" / f"{n}.wav", noise, 8000)
+        names = rng.permutation(["frog", "newt", "frog", "newt"])
+        spans = [f"{1.4 * i + 0.2}\t{1.4 * i + 0.8}\t{name}\n" for i, name in enumerate(names)]
+        (tmp_path / "hours" / f"{n}.txt").write_text("".join(spans))
+    for n in range(12):
+        soundfile.write(tmp_path / "quiet" / f"{n}.wav", rng.normal(0, 0.001, 8000), 8000)
+    call = [
+        "--data",
+        str(tmp_path / "hours"),
+        *words[2:],
+        "--labelled-completely",
+        "--threshold",
+        "0",
+    ]
+    folders = ["--background", str(tmp_path / "quiet"), "--cache-dir", str(tmp_path / "cache")]
+    assert main([*call, *folders, "--out", str(tmp_path / "run")]) == 0
+    ((run,), cross) = runs, runs[0].cross
+    assert cross is not None
+    table = run.items.table
+    fold_of = table.frame.assign(fold=cross.folds).groupby("path")["fold"].agg(["min", "max"])
+    assert (fold_of["min"] == fold_of["max"]).all(), "no recording is in two folds"
+    assert len({*fold_of["min"]}) == 6 == run.bundle.metrics["cross_fit_folds"]
+    measured = replace(table, frame=as_measured(table.frame, cross))
+    facts = run.bundle.metrics["events"]
+    assert (facts["recordings"], facts["events"]) == (6, 24)
+    found = wrong = 0
+    for path, fold in fold_of["min"].items():
+        alone = measured.frame.loc[measured.frame["path"].eq(str(path))]
+        of_fold = held_out_events(cross.predictors[fold], replace(measured, frame=alone))
+        assert of_fold is not None
+        assert of_fold["recordings"] == 1
+        found += of_fold["found"]
+        wrong += of_fold["false_alarms"]
+    assert (facts["found"], facts["false_alarms"]) == (found, wrong)
+    by_heart = held_out_events(run.predictor, measured)
+    assert by_heart is not None
+    assert by_heart["found"] - by_heart["false_alarms"] > found - wrong + 5
+    # Windows between the calls are judged by the head that has not seen their recording, too.
+    answers = pd.read_csv(tmp_path / "run" / "predictions.csv").query("split == 'background'")
+    between = answers.loc[answers["path"].isin(fold_of.index)]
+    assert len(between)
+    for path, start, end, probability in between[
+        ["path", "start", "end", "probability"]
+    ].itertuples(index=False):
+        (other,) = cross.predictors[fold_of["min"][path]].predict([Part(path, start, end)])
+        assert other.probability == pytest.approx(probability, abs=1e-4)
 
 
 def test_a_kill_costs_no_bit(

@@ -68,6 +68,24 @@ def test_the_probe_is_a_logistic_regression_of_each_label(monkeypatch):
         assert 0.01 < weights.loss < 0.6
 
 
+def test_from_a_layer_the_probe_of_labels_changes_what_the_rows_say_otherwise(monkeypatch):
+    """With a strong penalty it is the layer itself; else the logistic regression on what the layer leaves."""
+    rng = np.random.default_rng(0)
+    x, start = torch.from_numpy(rng.normal(size=(60, 5))), (torch.ones(2, 5), torch.zeros(2))
+    y = torch.from_numpy((rng.random((60, 2)) < 0.5).astype(float))
+    fits = {}
+    for strength in (1e-9, 0.1):
+        monkeypatch.setattr(probe, "STRENGTHS", (strength,))
+        fits[strength] = fit_multi_label_probe(x, y, 2, MaskedLabelLoss(), start=start)
+    assert torch.allclose(fits[1e-9].weight, start[0], atol=1e-4)
+    spread = (x.var(0, correction=0) + x.var(0, correction=0).mean() / 4).sqrt()
+    change = ((fits[0.1].weight - 1) * spread).double()
+    slopes = (x @ fits[0.1].weight.double().T + fits[0.1].bias.double()).sigmoid() - y
+    of_weight = 0.1 * slopes.T @ ((x - x.mean(0)) / spread)
+    assert torch.allclose(of_weight, -change, atol=1e-3)
+    assert change.abs().max() > 0.1
+
+
 def test_two_clips_at_once_show_the_labels_of_both():
     torch.manual_seed(0)
     x = torch.arange(8.0).view(8, 1, 1, 1).expand(8, 3, 2, 2) / 8
