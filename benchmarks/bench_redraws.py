@@ -173,6 +173,7 @@ def redraw(fitted: CrossFitted, rng: np.random.Generator) -> Iterator[tuple[str,
     items, reference, folds = fitted.outputs
     files, groups = fitted.files, items.groups
     assert items.labels is not None
+    left_out = folds.left_out(items.labels)
     new = files.new(NEW, rng)
     logits, p = logits_of(fitted.heads.all, new.features), new.posterior
     rule = fit_rule(items, reference, ConfidenceSettings(), folds=folds)
@@ -184,19 +185,20 @@ def redraw(fitted: CrossFitted, rng: np.random.Generator) -> Iterator[tuple[str,
         """Of the share of answers that is right."""
         answered, given = own.label >= 0, met.label >= 0
         if answered.any() and given.any():
-            stated = fraction(right, groups, answered)
+            stated = fraction(right, groups, answered, left_out)
             if stated.high - stated.low <= TELLING:
                 yield name, within(stated, float(chance[given].mean()))
                 yield f"width, {name}", stated.high - stated.low
 
     yield "accuracy", float(chance.mean())
-    stated = fraction(right, groups)
+    yield "bayes", float(p.max(axis=1).mean())
+    stated = fraction(right, groups, None, left_out)
     yield "limits of named right", within(stated, float(chance.mean()))
     yield "below", float(chance.mean() < stated.low)
     yield "above", float(chance.mean() > stated.high)
     yield "width, named right", stated.high - stated.low
     yield from limits("limits of right of answered", own, met)
-    stated = fraction(own.label >= 0, groups)
+    stated = fraction(own.label >= 0, groups, None, left_out)
     yield "limits of answered", within(stated, float((met.label >= 0).mean()))
     yield "answered", float((met.label >= 0).mean())
     for chosen in alternatives(rule):
@@ -225,9 +227,15 @@ def redraw(fitted: CrossFitted, rng: np.random.Generator) -> Iterator[tuple[str,
     best = best_temperature(logits, p)
     t = rule.calibrator.temperature
     yield "limits of the temperature", float(t.low <= best <= t.high)
+    yield "t below", float(best<t.low)
+    yield "t above", float(best>t.high)
+    s=left_out.mean(); wide=np.sqrt(1+1/(1-s)); lo,hi=t.low,t.high
+    yield "t low law", float(lo*(1-s)<=best<=hi)
+    yield "T", t.value
+    yield "best T", best
     probabilities = rule.probabilities(logits)
     figures = calibration_figures(
-        rule.probabilities(items.logits), items.labels, groups=groups, draws=300
+        rule.probabilities(items.logits), items.labels, groups=groups, left_out=left_out, draws=300
     )
     log_p = np.log(np.maximum(probabilities, 1e-300))
     truths = {

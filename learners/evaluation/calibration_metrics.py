@@ -27,6 +27,7 @@ from learners.rule.thresholds import (
     design_effects,
     effective_counts,
     few_groups_factor,
+    fold_effect,
     group_sums,
 )
 
@@ -142,22 +143,32 @@ def clopper_pearson(hits: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def fraction(
-    right: ArrayLike, groups: ArrayLike | None = None, where: Mask | None = None
+    right: ArrayLike,
+    groups: ArrayLike | None = None,
+    where: Mask | None = None,
+    left_out: Floats | None = None,
 ) -> Estimate:
     """Fraction of ``right [n]``. Only items ``where [n]`` is true count.
 
     The limits are exact for independent items. Errors within a group of ``groups [n]`` are correlated: the limits
     are then those of the equivalent number of independent items (`learners.rule.thresholds`). Outcomes
     between 0 and 1 (means of several trials) are rounded to whole items.
+
+    Of cross-fitted items ``left_out [n]`` (`learners.rule.folds.share_left_out`) is the share of its class that the head
+    which judged each has not learnt from. The head of the model has, and errors fall at most in proportion to the files,
+    so the upper limit counts this share of the errors as right.
     """
     outcomes = np.asarray(right, np.float64)
     units = None if groups is None else np.asarray(groups)
     if where is not None:
         outcomes, units = outcomes[where], None if units is None else units[where]
+        left_out = None if left_out is None else left_out[where]
     hits, n = effective_counts(outcomes, units)
     if not n:
         return Estimate()
     low, high = clopper_pearson(hits, n)
+    if left_out is not None and hits < n:
+        high = clopper_pearson(hits + (n - hits) * np.average(left_out, weights=1 - outcomes), n)[1]
     return Estimate(float(np.mean(outcomes)), float(low), float(high))
 
 
@@ -180,9 +191,12 @@ def equivalent_items(estimate: Estimate) -> float:
     return float(np.exp(scipy.optimize.brentq(excess, fewest, most))) if excess(most) < 0 else 1e9
 
 
-def part_of(hits: pd.Series, answers: pd.DataFrame) -> Estimate:
+def part_of(
+    hits: pd.Series, answers: pd.DataFrame, left_out: pd.Series | None = None
+) -> Estimate:
     """`fraction` of rows of ``answers``, selected by the index of ``hits``; counts groups."""
-    return fraction(hits, units_of(answers.loc[hits.index]))
+    share = None if left_out is None else left_out.loc[hits.index].to_numpy()
+    return fraction(hits, units_of(answers.loc[hits.index]), left_out=share)
 
 
 def units_of(answers: pd.DataFrame) -> Groups:
@@ -200,6 +214,7 @@ def calibration_figures(
     labels: ArrayLike,
     *,
     groups: Groups = None,
+    left_out: Floats | None = None,
     draws: int = 1000,
     seed: int = 0,
 ) -> CalibrationFigures:
@@ -272,26 +287,33 @@ def calibration_figures(
     of_classes = float(np.abs(np.asarray(by_class.sum(axis=1))).sum() / p.size)
     return CalibrationFigures(
         n,
-        positive_mean(nll, groups, -np.log(np.finfo(np.float64).tiny)),
-        positive_mean(brier, groups, 2.0),
+        positive_mean(nll, groups, -np.log(np.finfo(np.float64).tiny), left_out),
+        positive_mean(brier, groups, 2.0, left_out),
         top_error,
         estimate(of_classes, per_class),
         float(by_chance.mean()),
     )
 
 
-def positive_mean(values: Floats, groups: Groups, most: float) -> Estimate:
+def positive_mean(
+    values: Floats, groups: Groups, most: float, left_out: Floats | None = None
+) -> Estimate:
     """Mean of ``values`` [n], from 0 to ``most``, and its 95 % limits, symmetric in its logarithm.
 
-    The variance is that between groups (Taylor linearisation).
+    The variance is that between groups (Taylor linearisation). That of cross-fitted items (``left_out`` [n] as in
+    `fraction`) is multiplied by `fold_effect`, and the lower limit by the part of the losses that is not left out.
     """
     n, mean = len(values), float(values.mean())
     width = few_groups_factor(n, groups)
     if width == np.inf:
         return Estimate(mean, 0.0, most)
     error = np.sqrt((group_sums(values - mean, groups) ** 2).sum()) / n
+    kept = 1.0
+    if left_out is not None and left_out.any() and mean:
+        error *= np.sqrt(fold_effect(left_out))
+        kept -= float(np.average(left_out, weights=values))
     factor = np.exp(min(width * error / mean, 700.0)) if mean else 1.0
-    return Estimate(mean, mean / factor, min(most, mean * factor))
+    return Estimate(mean, kept * mean / factor, min(most, mean * factor))
 
 
 def _check(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Floats, Ints]:

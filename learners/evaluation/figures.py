@@ -31,6 +31,7 @@ from learners.files.jsonable import jsonable
 from learners.model.bundle import Bundle
 from learners.rule.arrays import Floats, Groups, Ints, Mask, softmax
 from learners.rule.decisions import Decisions
+from learners.rule.folds import share_left_out
 from learners.rule.rule import KEPT, PROBABILITY, Rule
 from learners.rule.thresholds import aurc, effective_counts, risk_coverage
 
@@ -61,6 +62,7 @@ class ScoredItems:
     logits : [n, classes], raw.
     groups : [n] group numbers; None where items are independent.
     decided : of the rule, which has the probabilities with the temperature.
+    left_out : [n], of cross-fitted items (`learners.rule.folds.share_left_out`); None without any.
     """
 
     rows: Ints
@@ -69,6 +71,7 @@ class ScoredItems:
     groups: Groups
     decided: Decisions
     rule: Rule
+    left_out: Floats | None = None
 
     @property
     def best(self) -> Ints:
@@ -118,6 +121,7 @@ class ScoredItems:
             logits=self.logits[mask],
             groups=None if self.groups is None else self.groups[mask],
             decided=self.decided.where(mask),
+            left_out=None if self.left_out is None else self.left_out[mask],
         )
 
 
@@ -138,7 +142,26 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
     decided = Decisions.of_none(classes)
     if len(rows):
         decided = _decide(evaluation, rule, rows, logits[rows], features)
-    return ScoredItems(rows, labels, logits[rows], units_of(frame), decided, rule)
+    left_out = left_out_of(evaluation)
+    return ScoredItems(
+        rows,
+        labels,
+        logits[rows],
+        units_of(frame),
+        decided,
+        rule,
+        None if left_out is None else left_out.to_numpy()[rows],
+    )
+
+
+def left_out_of(evaluation: Evaluation) -> pd.Series | None:
+    """`share_left_out` of each row; None without cross-fitting."""
+    folds, reference = evaluation.folds, evaluation.of_reference
+    if folds is None or reference is None:
+        return None
+    frame = evaluation.predictions
+    labels = pd.factorize(frame["truth"])[0].astype(np.int64)
+    return pd.Series(share_left_out(folds, labels, len(reference)), frame.index)
 
 
 def _decide(
@@ -158,8 +181,9 @@ def _decide(
     return rule.again(Decisions.joined(parts))
 
 
-def measure(predictions: pd.DataFrame) -> dict[str, Any]:
-    """Accuracy and coverage of each split, each with an ``_interval`` (95 %, `fraction`).
+def measure(predictions: pd.DataFrame, left_out: pd.Series | None = None) -> dict[str, Any]:
+    """Accuracy and coverage of each split, each with an ``_interval`` (95 %, `fraction`, of cross-fitted rows with the share
+    ``left_out``).
 
     A group above the true class is a right answer. Files without a prediction count as wrong and
     refused.
@@ -171,7 +195,7 @@ def measure(predictions: pd.DataFrame) -> dict[str, Any]:
             outcomes = {f"{split}_accepted": rows["label"].ne(UNKNOWN)}
         for name, hits in outcomes.items():
             if len(hits):
-                metrics[name], *metrics[f"{name}_interval"] = part_of(hits, rows)
+                metrics[name], *metrics[f"{name}_interval"] = part_of(hits, rows, left_out)
         metrics[f"{split}_items"] = len(rows)
     return metrics
 
@@ -220,7 +244,7 @@ def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> 
     main = best_split(names)
     split = predictions["split"].to_numpy()[scored.rows]
     chosen = scored.where(split == main)
-    known, metrics = evaluation.known, measure(predictions)
+    known, metrics = evaluation.known, measure(predictions, left_out_of(evaluation))
     if evaluation.folds is not None:
         metrics[CROSS_FIT] = len(evaluation.rules)
     splits = {name: _split(predictions, scored, name, metrics) for name in sorted(names)}
@@ -337,7 +361,10 @@ def _split(
         **{figure: limits_of(metrics, f"{name}_{figure}") for figure in SHARES},
         "calibration": {
             when: calibration_figures(
-                getattr(labelled, when), labelled.labels, groups=labelled.groups
+                getattr(labelled, when),
+                labelled.labels,
+                groups=labelled.groups,
+                left_out=labelled.left_out,
             )
             if len(labelled.rows)
             else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from learners.rule.arrays import Ints
+from learners.rule.arrays import Floats, Ints
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.rmds import RMDS
 
@@ -32,3 +32,28 @@ class Folds:
     def least(self) -> int:
         """Number of training items outside the largest fold."""
         return min(int((self.reference != number).sum()) for number in self.numbers)
+
+    def left_out(self, labels: Ints) -> Floats:
+        """`share_left_out` of the calibration items."""
+        return share_left_out(self.items, labels, len(self.reference))
+
+
+def share_left_out(folds: Ints, labels: Ints, learnt: int) -> Floats:
+    """Share of the files of its class, [n], that the head which judged an item has not learnt from, and that of the model
+    has; 0 in no fold.
+
+    It says how far figures of cross-fitted items may be off those of the model. A class of m groups leaves out one in m.
+
+    Parameters
+    ----------
+    folds, labels : [n], fold, -1 for none, and label of each item.
+    learnt : number of all items that the head of the model has learnt from.
+    """
+    share, measured = np.zeros(len(folds)), folds >= 0
+    _, label = np.unique(labels, return_inverse=True)
+    counts = np.zeros((folds.max(initial=-1) + 2, label.max(initial=-1) + 1))
+    np.add.at(counts, (folds + 1, label), 1)
+    of_class = counts[1:].sum(axis=0)
+    own = (folds + 1)[measured], label[measured]
+    share[measured] = counts[own] / of_class[own[1]] * measured.sum() / learnt
+    return share

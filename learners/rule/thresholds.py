@@ -330,6 +330,16 @@ def effective_groups(n: int, groups: Groups = None) -> float:
     return float(n**2 / (group_sums(np.ones(n), groups) ** 2).sum()) if n else 1.0
 
 
+def fold_effect(left_out: Floats) -> float:
+    """Variance of a mean of losses of cross-fitted items relative to that of independent ones.
+
+    The heads of two folds have learnt from mostly the same files, so their losses are off alike (Nadeau and Bengio 2003,
+    doi 10.1023/A:1024068626366, equation 9, for one item left out of each 1 / s by the mean share s of ``left_out``): the
+    variance of the mean of K folds, 1 / K, grows by 1 / (K - 1).
+    """
+    return 1 + 1 / (1 - float(np.mean(left_out)))
+
+
 def few_groups_factor(n: int, groups: Groups = None) -> float:
     """Half width of a 95 % interval in standard errors estimated from the sums of groups.
 
