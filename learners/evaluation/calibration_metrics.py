@@ -226,13 +226,14 @@ def calibration_figures(
     the basic (reflected) one, widened to contain the estimate. Near 0 this is not enough, so the lower limit of the
     ECE is 0 where a perfectly calibrated network would show as much (outcomes sampled from the probabilities, Broecker
     and Smith 2007, as correlated within groups as the errors are). The classwise figure uses fewer resamples for very
-    many items and classes.
+    many items and classes. All limits of cross-fitted items (``left_out`` [n] as in `fraction`) are wider by the root of
+    their `fold_effect`.
     """
     p, y = _check(probabilities, labels)
     n, classes = p.shape
     units = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
     sizes = np.bincount(units)
-    widening = few_groups_factor(n, units) / ndtri(TAILS[1])
+    widening = few_groups_factor(n, units) / ndtri(TAILS[1]) * np.sqrt(fold_effect(left_out))
     top, right = p.max(axis=1), p.argmax(axis=1) == y
     gap = top - right
     # Probability that an item of the calibrated network has the outcome of its group's common random number.
@@ -307,12 +308,11 @@ def positive_mean(
     width = few_groups_factor(n, groups)
     if width == np.inf:
         return Estimate(mean, 0.0, most)
-    error = np.sqrt((group_sums(values - mean, groups) ** 2).sum()) / n
-    kept = 1.0
-    if left_out is not None and left_out.any() and mean:
-        error *= np.sqrt(fold_effect(left_out))
-        kept -= float(np.average(left_out, weights=values))
+    error = np.sqrt((group_sums(values - mean, groups) ** 2).sum() * fold_effect(left_out)) / n
     factor = np.exp(min(width * error / mean, 700.0)) if mean else 1.0
+    kept = 1.0
+    if left_out is not None and mean:
+        kept -= float(np.average(left_out, weights=values))
     return Estimate(mean, kept * mean / factor, min(most, mean * factor))
 
 

@@ -143,6 +143,7 @@ def fit_temperature(
     labels: ArrayLike,
     *,
     groups: Groups = None,
+    left_out: Floats | None = None,
     paths: Sequence[str] | None = None,
     what: str = "calibration item",
 ) -> Temperature:
@@ -159,6 +160,9 @@ def fit_temperature(
     ----------
     logits : ``[n, classes]``, finite. labels : ``[n]`` integers; a class may be missing.
     groups : ``[n]`` group numbers, which the limits count; None if items are independent.
+    left_out : of cross-fitted items ``[n]`` (`learners.rule.folds.share_left_out`). The head of the model has learnt from
+        more files than those that judged them, so its temperature may be lower by the mean share. That of fewer than 100
+        may be higher by as much: heads of few files differ.
     paths : file names, for the error about logits that are not finite. what : name of an item in the message.
 
     Examples
@@ -178,6 +182,10 @@ def fit_temperature(
     best = _minimise(centred, y)
     notes = []
     low, high = _interval(best, centred, y, groups)
+    if left_out is not None:
+        kept = 1 - float(left_out.mean())
+        low, high = max(TEMPERATURES[0], kept * low), high / kept if n < ENOUGH else high
+        high = min(TEMPERATURES[1], high)
     right = centred[np.arange(n), y] == 0
     if right.all():
         best = _temperature_for_confidence((n + 1) / (n + 2), centred)
@@ -275,9 +283,10 @@ class TemperatureScaling:
         background: bool,
         paths: Sequence[str] | None = None,
         groups: Groups = None,
+        left_out: Floats | None = None,
     ) -> TemperatureScaling:
-        """Fit to calibration items: ``logits`` [n, classes], ``labels`` [n] and ``groups`` [n]."""
-        fitted = fit_temperature(logits, labels, groups=groups, paths=paths)
+        """Fit to calibration items: ``logits`` [n, classes], ``labels``, ``groups`` and ``left_out`` [n]."""
+        fitted = fit_temperature(logits, labels, groups=groups, left_out=left_out, paths=paths)
         return cls(cautious(fitted), background)
 
     def scaled(self, logits: Floats) -> Floats:
