@@ -191,9 +191,7 @@ def equivalent_items(estimate: Estimate) -> float:
     return float(np.exp(scipy.optimize.brentq(excess, fewest, most))) if excess(most) < 0 else 1e9
 
 
-def part_of(
-    hits: pd.Series, answers: pd.DataFrame, left_out: pd.Series | None = None
-) -> Estimate:
+def part_of(hits: pd.Series, answers: pd.DataFrame, left_out: pd.Series | None = None) -> Estimate:
     """`fraction` of rows of ``answers``, selected by the index of ``hits``; counts groups."""
     share = None if left_out is None else left_out.loc[hits.index].to_numpy()
     return fraction(hits, units_of(answers.loc[hits.index]), left_out=share)
@@ -226,8 +224,9 @@ def calibration_figures(
     the basic (reflected) one, widened to contain the estimate. Near 0 this is not enough, so the lower limit of the
     ECE is 0 where a perfectly calibrated network would show as much (outcomes sampled from the probabilities, Broecker
     and Smith 2007, as correlated within groups as the errors are). The classwise figure uses fewer resamples for very
-    many items and classes. All limits of cross-fitted items (``left_out`` [n] as in `fraction`) are wider by the root of
-    their `fold_effect`.
+    many items and classes. Reflected where the estimate is small, the upper limit of the ECE would be the estimate itself,
+    so it is at least that of the mean of confidence minus accuracy, which no ECE is below. All limits of cross-fitted
+    items (``left_out`` [n] as in `fraction`) are wider by the root of their `fold_effect`.
     """
     p, y = _check(probabilities, labels)
     n, classes = p.shape
@@ -282,6 +281,11 @@ def calibration_figures(
         return Estimate(value, max(0.0, value - below), min(1.0, value + above))
 
     top_error = estimate(float(np.abs(gaps_of_groups.sum(axis=0)).sum() / n), error)
+    shift = abs(gap.mean()) + few_groups_factor(n, units) * float(
+        np.sqrt((group_sums(gap - gap.mean(), units) ** 2).sum()) / n
+    )
+    if len(sizes) > 1:
+        top_error = top_error._replace(high=min(1.0, max(top_error.high, shift)))
     by_chance = np.concatenate(chance)
     if top_error.value <= np.quantile(by_chance, TAILS[1]):
         top_error = top_error._replace(low=0.0)
