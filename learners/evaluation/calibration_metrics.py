@@ -281,11 +281,10 @@ def calibration_figures(
         return Estimate(value, max(0.0, value - below), min(1.0, value + above))
 
     top_error = estimate(float(np.abs(gaps_of_groups.sum(axis=0)).sum() / n), error)
-    shift = abs(gap.mean()) + few_groups_factor(n, units) * float(
-        np.sqrt((group_sums(gap - gap.mean(), units) ** 2).sum()) / n
-    )
     if len(sizes) > 1:
-        top_error = top_error._replace(high=min(1.0, max(top_error.high, shift)))
+        of_mean = np.sqrt((group_sums(gap - gap.mean(), units) ** 2).sum()) / n
+        most = float(abs(gap.mean()) + few_groups_factor(n, units) * of_mean)
+        top_error = top_error._replace(high=min(1.0, max(top_error.high, most)))
     by_chance = np.concatenate(chance)
     if top_error.value <= np.quantile(by_chance, TAILS[1]):
         top_error = top_error._replace(low=0.0)

@@ -8,8 +8,8 @@ import pytest
 from learners.cli.settings import ConfidenceSettings
 from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
-from learners.rule.folds import Folds
-from learners.training.cross_fit import assign_folds
+from learners.rule.folds import Folds, share_left_out
+from learners.training.cross_fit import IN_ALL, assign_folds
 
 CLASSES, WIDTH = 3, 40
 MEANS = np.random.default_rng(7).normal(size=(CLASSES, WIDTH))
@@ -51,3 +51,16 @@ def test_the_rule_of_a_fold_measures_to_the_items_outside_it() -> None:
         assert items.features is not None
         p[rows] = outside.measure(items.features[rows], int(rows.sum()), None, False)[1]
     assert 0.35 < p.mean() < 0.65, "uniform, but for copies"
+
+
+def test_what_a_head_has_not_learnt_from_is_counted_within_its_class() -> None:
+    folds = np.array([0, 0, 1, 1, 0, 1, 2, IN_ALL])
+    labels = np.array([5, 5, 5, 5, 8, 8, 8, 8])
+    expected = [2 / 4] * 4 + [1 / 3] * 3 + [0]
+    np.testing.assert_allclose(share_left_out(folds, labels, 7), expected)
+    # Files that are in no fold have taught all heads.
+    np.testing.assert_allclose(share_left_out(folds, labels, 14), np.array(expected) / 2)
+    np.testing.assert_allclose(
+        Folds(folds, np.zeros(14, int)).left_out(labels), np.array(expected) / 2
+    )
+    assert not share_left_out(np.full(3, IN_ALL), labels[:3], 3).any()
