@@ -65,6 +65,7 @@ STATED = {
     "p-value of the score": 0.95,
     "guarantee": 0.95,
 }
+#: Files of a redraw.
 SIZES = (60, 150, 400)
 #: Groups by name: their number; as many as files; or one with half of the files beside single ones. "Of a class": all files
 #: of a group are of one class, as those of a recording are.
@@ -289,12 +290,11 @@ def ece_of(confidence: NDArray[np.float64], chance: NDArray[np.float64]) -> floa
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Share of redraws, or of files, in which each claim holds, in percent, by the number of files and their groups."""
-    means = 100 * rows.groupby(["claim", "files", "groups"])["value"].mean().unstack(
-        ["files", "groups"]
-    )
-    columns = [(n, name) for n in SIZES for name in GROUPS if (n, name) in means.columns]
-    return means.reindex(index=rows["claim"].drop_duplicates(), columns=columns)
+    """Percent of redraws, or of files, in which each claim holds, by the groups of the files."""
+    means = 100 * rows.groupby(["claim", "groups"])["value"].mean().unstack("groups")
+    found = means.reindex(rows["claim"].drop_duplicates(), columns=pd.unique(rows["groups"]))
+    found.insert(0, "stated", [100 * STATED.get(name, np.nan) for name in found.index])
+    return found
 
 
 def main() -> None:
@@ -303,7 +303,8 @@ def main() -> None:
     parser.add_argument("--files", type=int, nargs="+", default=SIZES)
     parser.add_argument("--groups", nargs="+", default=GROUPS, choices=GROUPS)
     parser.add_argument("--out", type=Path, help="write all rows to this CSV file")
-    words, rows = parse(parser, draws=1, files=[60]), []
+    words = parse(parser, draws=1, files=[60])
+    rows = []
     for draw in range(words.draws):
         for n in words.files:
             for groups in words.groups:
@@ -313,11 +314,9 @@ def main() -> None:
     frame = pd.DataFrame(rows, columns=["files", "groups", "draw", "claim", "value"])
     if words.out:
         frame.to_csv(words.out, index=False)
-    found = table(frame)
-    found.insert(0, "stated", [100 * STATED.get(name, np.nan) for name in found.index])
-    for n in words.files:
-        print(f"{n} files, {words.draws} redraws")
-        print(found[["stated", n] if "stated" in found else [n]].round(1).to_string(na_rep="-"))
+    for n, of_size in frame.groupby("files"):
+        print(f"{n} files, {words.draws} redraws: percent in which it holds")
+        print(table(of_size).round(1).to_string(na_rep=""))
     print(software_and_hardware("scipy"))
 
 
