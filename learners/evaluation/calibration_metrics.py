@@ -105,21 +105,30 @@ class Reliability:
 
 
 def reliability(
-    probabilities: ArrayLike, labels: ArrayLike, *, groups: Groups = None
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    *,
+    groups: Groups = None,
+    left_out: Floats | None = None,
 ) -> Reliability:
-    """Mean confidence and accuracy in bins of the top probability; ``groups`` as in `fraction`."""
+    """Mean confidence and accuracy in bins of the top probability; ``groups`` and ``left_out`` as in `fraction`."""
     p, y = _check(probabilities, labels)
-    return binned(p.max(axis=1), p.argmax(axis=1) == y, groups)
+    return binned(p.max(axis=1), p.argmax(axis=1) == y, groups, left_out)
 
 
-def binned(confidence: Floats, right: Mask, groups: Groups = None) -> Reliability:
+def binned(
+    confidence: Floats, right: Mask, groups: Groups = None, left_out: Floats | None = None
+) -> Reliability:
     """Mean confidence and fraction right in bins of ``confidence [n]``."""
     bin_of = _bins(confidence)
     count = np.bincount(bin_of)
     nonempty = count > 0
     n = count[nonempty]
     hits = np.bincount(bin_of, weights=right)[nonempty]
-    parts = [fraction(right, groups, bin_of == number)[1:] for number in np.flatnonzero(nonempty)]
+    parts = [
+        fraction(right, groups, bin_of == number, left_out)[1:]
+        for number in np.flatnonzero(nonempty)
+    ]
     low, high = np.array(parts, np.float64).reshape(-1, 2).T
     return Reliability(
         np.bincount(bin_of, weights=confidence)[nonempty] / n, hits / n, n, low, high

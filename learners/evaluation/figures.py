@@ -379,7 +379,12 @@ def _reliability(scored: ScoredItems) -> dict[str, Any] | None:
     if not len(labelled.rows):
         return None
     return {
-        when: reliability(getattr(labelled, when), labelled.labels, groups=labelled.groups)
+        when: reliability(
+            getattr(labelled, when),
+            labelled.labels,
+            groups=labelled.groups,
+            left_out=labelled.left_out,
+        )
         for when in WHEN
     }
 

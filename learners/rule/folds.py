@@ -55,5 +55,5 @@ def share_left_out(folds: Ints, labels: Ints, learnt: int) -> Floats:
     np.add.at(counts, (folds + 1, label), 1)
     of_class = counts[1:].sum(axis=0)
     own = (folds + 1)[measured], label[measured]
-    share[measured] = counts[own] / of_class[own[1]] * measured.sum() / learnt
+    share[measured] = counts[own] / of_class[own[1]] * min(1.0, measured.sum() / max(learnt, 1))
     return share
