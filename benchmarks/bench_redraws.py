@@ -314,9 +314,9 @@ def main() -> None:
     frame = pd.DataFrame(rows, columns=["files", "groups", "draw", "claim", "value"])
     if words.out:
         frame.to_csv(words.out, index=False)
-    for n, of_size in frame.groupby("files"):
+    for n in words.files:
         print(f"{n} files, {words.draws} redraws: percent in which it holds")
-        print(table(of_size).round(1).to_string(na_rep=""))
+        print(table(frame.loc[frame["files"].eq(n)]).round(1).to_string(na_rep=""))
     print(software_and_hardware("scipy"))
 
 
