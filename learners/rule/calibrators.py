@@ -161,8 +161,7 @@ def fit_temperature(
     logits : ``[n, classes]``, finite. labels : ``[n]`` integers; a class may be missing.
     groups : ``[n]`` group numbers, which the limits count; None if items are independent.
     left_out : of cross-fitted items ``[n]`` (`learners.rule.folds.share_left_out`). The head of the model has learnt from
-        more files than those that judged them, so its temperature may be lower by the mean share. That of fewer than 100
-        may be higher by as much: heads of few files differ.
+        more files than those that judged them, so its temperature may be lower by the mean share.
     paths : file names, for the error about logits that are not finite. what : name of an item in the message.
 
     Examples
@@ -183,9 +182,7 @@ def fit_temperature(
     notes = []
     low, high = _interval(best, centred, y, groups)
     if left_out is not None:
-        kept = 1 - float(left_out.mean())
-        low, high = max(TEMPERATURES[0], kept * low), high / kept if n < ENOUGH else high
-        high = min(TEMPERATURES[1], high)
+        low = max(TEMPERATURES[0], low * (1 - float(left_out.mean())))
     right = centred[np.arange(n), y] == 0
     if right.all():
         best = _temperature_for_confidence((n + 1) / (n + 2), centred)
@@ -285,9 +282,17 @@ class TemperatureScaling:
         groups: Groups = None,
         left_out: Floats | None = None,
     ) -> TemperatureScaling:
-        """Fit to calibration items: ``logits`` [n, classes], ``labels``, ``groups`` and ``left_out`` [n]."""
+        """Fit to calibration items: ``logits`` [n, classes], ``labels``, ``groups`` and ``left_out`` [n].
+
+        Heads of few cross-fitted items differ, so the temperature of the model may also be higher by the mean share
+        ``left_out``. That concerns its upper limit, and not what is used.
+        """
         fitted = fit_temperature(logits, labels, groups=groups, left_out=left_out, paths=paths)
-        return cls(cautious(fitted), background)
+        used = cautious(fitted)
+        if left_out is not None and 0 < len(left_out) < ENOUGH:
+            high = min(TEMPERATURES[1], used.high / (1 - float(left_out.mean())))
+            used = replace(used, high=high)
+        return cls(used, background)
 
     def scaled(self, logits: Floats) -> Floats:
         """Logits divided by the temperature, [n, classes]; the input of rules and scores."""

@@ -16,7 +16,13 @@ from learners.evaluation.calibration_metrics import (
     reliability,
 )
 from learners.rule.arrays import softmax
-from learners.rule.calibrators import TEMPERATURES, Temperature, fit_temperature, logits_nll
+from learners.rule.calibrators import (
+    TEMPERATURES,
+    Temperature,
+    TemperatureScaling,
+    fit_temperature,
+    logits_nll,
+)
 from learners.rule.thresholds import design_effects
 
 
@@ -304,6 +310,12 @@ def test_limits_of_cross_fitted_items_allow_for_what_their_heads_have_not_learnt
         plain, found = (fit_temperature(z[:n], y[:n], left_out=s) for s in (None, tenth[:n]))
         assert found.value == plain.value
         assert found.low == pytest.approx(0.9 * plain.low)
+        assert found.high == plain.high
+        plain, found = (
+            TemperatureScaling.fit(z[:n], y[:n], False, left_out=s).temperature
+            for s in (None, tenth[:n])
+        )
+        assert found.value == pytest.approx(plain.value, rel=0.01)
         assert found.high == pytest.approx(plain.high / (0.9 if n < 100 else 1))
 
 
