@@ -19,8 +19,8 @@ ALMOST_NOTHING = 0.1
 FEW = 20
 #: Calibration files from which probabilities can be corrected, as `learners.rule` has it.
 ENOUGH = 100
-#: The 95 % limits of `MANY` independent files are never `WIDE`.
-MANY, WIDE = 50, 0.3
+#: The 95 % limits of `MANY` independent files are never `WIDE`; those of as many in ten folds are wider by up to `FOLDED`.
+MANY, WIDE, FOLDED = 50, 0.3, 0.05
 #: Below this number of groups, files of further groups help more than files of these.
 FEW_GROUPS = 10
 #: Largest number of labels that have a line each.
@@ -192,7 +192,7 @@ def sentences(
     else:
         lines = [*_multi_label(metrics, part, items, files), *_each_label(labels)]
     low, high = metrics.get(f"{part}_accuracy_interval") or (0.0, 0.0)
-    if items >= MANY and high - low > WIDE:
+    if items >= MANY and high - low > WIDE + FOLDED * is_cross_fitted(metrics, part):
         lines.append("The limits are wide because files of one group count together.")
     if confusions:
         pairs = ", ".join(f"{truth} as {named} ({count})" for truth, named, count in confusions)

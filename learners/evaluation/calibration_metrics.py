@@ -27,6 +27,7 @@ from learners.rule.thresholds import (
     design_effects,
     effective_counts,
     few_groups_factor,
+    fold_effect,
     group_sums,
 )
 
@@ -104,21 +105,30 @@ class Reliability:
 
 
 def reliability(
-    probabilities: ArrayLike, labels: ArrayLike, *, groups: Groups = None
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    *,
+    groups: Groups = None,
+    left_out: Floats | None = None,
 ) -> Reliability:
-    """Mean confidence and accuracy in bins of the top probability; ``groups`` as in `fraction`."""
+    """Mean confidence and accuracy in bins of the top probability; ``groups`` and ``left_out`` as in `fraction`."""
     p, y = _check(probabilities, labels)
-    return binned(p.max(axis=1), p.argmax(axis=1) == y, groups)
+    return binned(p.max(axis=1), p.argmax(axis=1) == y, groups, left_out)
 
 
-def binned(confidence: Floats, right: Mask, groups: Groups = None) -> Reliability:
+def binned(
+    confidence: Floats, right: Mask, groups: Groups = None, left_out: Floats | None = None
+) -> Reliability:
     """Mean confidence and fraction right in bins of ``confidence [n]``."""
     bin_of = _bins(confidence)
     count = np.bincount(bin_of)
     nonempty = count > 0
     n = count[nonempty]
     hits = np.bincount(bin_of, weights=right)[nonempty]
-    parts = [fraction(right, groups, bin_of == number)[1:] for number in np.flatnonzero(nonempty)]
+    parts = [
+        fraction(right, groups, bin_of == number, left_out)[1:]
+        for number in np.flatnonzero(nonempty)
+    ]
     low, high = np.array(parts, np.float64).reshape(-1, 2).T
     return Reliability(
         np.bincount(bin_of, weights=confidence)[nonempty] / n, hits / n, n, low, high
@@ -142,22 +152,32 @@ def clopper_pearson(hits: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def fraction(
-    right: ArrayLike, groups: ArrayLike | None = None, where: Mask | None = None
+    right: ArrayLike,
+    groups: ArrayLike | None = None,
+    where: Mask | None = None,
+    left_out: Floats | None = None,
 ) -> Estimate:
     """Fraction of ``right [n]``. Only items ``where [n]`` is true count.
 
     The limits are exact for independent items. Errors within a group of ``groups [n]`` are correlated: the limits
     are then those of the equivalent number of independent items (`learners.rule.thresholds`). Outcomes
     between 0 and 1 (means of several trials) are rounded to whole items.
+
+    Of cross-fitted items ``left_out [n]`` (`learners.rule.folds.share_left_out`) is the share of its class that the head
+    which judged each has not learnt from. The head of the model has, and errors fall at most in proportion to the files,
+    so the upper limit counts this share of the errors as right.
     """
     outcomes = np.asarray(right, np.float64)
     units = None if groups is None else np.asarray(groups)
     if where is not None:
         outcomes, units = outcomes[where], None if units is None else units[where]
+        left_out = None if left_out is None else left_out[where]
     hits, n = effective_counts(outcomes, units)
     if not n:
         return Estimate()
     low, high = clopper_pearson(hits, n)
+    if left_out is not None and hits < n:
+        high = clopper_pearson(hits + (n - hits) * np.average(left_out, weights=1 - outcomes), n)[1]
     return Estimate(float(np.mean(outcomes)), float(low), float(high))
 
 
@@ -180,9 +200,10 @@ def equivalent_items(estimate: Estimate) -> float:
     return float(np.exp(scipy.optimize.brentq(excess, fewest, most))) if excess(most) < 0 else 1e9
 
 
-def part_of(hits: pd.Series, answers: pd.DataFrame) -> Estimate:
+def part_of(hits: pd.Series, answers: pd.DataFrame, left_out: pd.Series | None = None) -> Estimate:
     """`fraction` of rows of ``answers``, selected by the index of ``hits``; counts groups."""
-    return fraction(hits, units_of(answers.loc[hits.index]))
+    share = None if left_out is None else left_out.loc[hits.index].to_numpy()
+    return fraction(hits, units_of(answers.loc[hits.index]), left_out=share)
 
 
 def units_of(answers: pd.DataFrame) -> Groups:
@@ -200,6 +221,7 @@ def calibration_figures(
     labels: ArrayLike,
     *,
     groups: Groups = None,
+    left_out: Floats | None = None,
     draws: int = 1000,
     seed: int = 0,
 ) -> CalibrationFigures:
@@ -211,13 +233,15 @@ def calibration_figures(
     the basic (reflected) one, widened to contain the estimate. Near 0 this is not enough, so the lower limit of the
     ECE is 0 where a perfectly calibrated network would show as much (outcomes sampled from the probabilities, Broecker
     and Smith 2007, as correlated within groups as the errors are). The classwise figure uses fewer resamples for very
-    many items and classes.
+    many items and classes. Reflected where the estimate is small, the upper limit of the ECE would be the estimate itself,
+    so it is at least that of the mean of confidence minus accuracy, which no ECE is below. All limits of cross-fitted
+    items (``left_out`` [n] as in `fraction`) are wider by the root of their `fold_effect`.
     """
     p, y = _check(probabilities, labels)
     n, classes = p.shape
     units = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
     sizes = np.bincount(units)
-    widening = few_groups_factor(n, units) / ndtri(TAILS[1])
+    widening = few_groups_factor(n, units) / ndtri(TAILS[1]) * np.sqrt(fold_effect(left_out))
     top, right = p.max(axis=1), p.argmax(axis=1) == y
     gap = top - right
     # Probability that an item of the calibrated network has the outcome of its group's common random number.
@@ -266,32 +290,42 @@ def calibration_figures(
         return Estimate(value, max(0.0, value - below), min(1.0, value + above))
 
     top_error = estimate(float(np.abs(gaps_of_groups.sum(axis=0)).sum() / n), error)
+    if len(sizes) > 1:
+        of_mean = np.sqrt((group_sums(gap - gap.mean(), units) ** 2).sum()) / n
+        most = float(abs(gap.mean()) + few_groups_factor(n, units) * of_mean)
+        top_error = top_error._replace(high=min(1.0, max(top_error.high, most)))
     by_chance = np.concatenate(chance)
     if top_error.value <= np.quantile(by_chance, TAILS[1]):
         top_error = top_error._replace(low=0.0)
     of_classes = float(np.abs(np.asarray(by_class.sum(axis=1))).sum() / p.size)
     return CalibrationFigures(
         n,
-        positive_mean(nll, groups, -np.log(np.finfo(np.float64).tiny)),
-        positive_mean(brier, groups, 2.0),
+        positive_mean(nll, groups, -np.log(np.finfo(np.float64).tiny), left_out),
+        positive_mean(brier, groups, 2.0, left_out),
         top_error,
         estimate(of_classes, per_class),
         float(by_chance.mean()),
     )
 
 
-def positive_mean(values: Floats, groups: Groups, most: float) -> Estimate:
+def positive_mean(
+    values: Floats, groups: Groups, most: float, left_out: Floats | None = None
+) -> Estimate:
     """Mean of ``values`` [n], from 0 to ``most``, and its 95 % limits, symmetric in its logarithm.
 
-    The variance is that between groups (Taylor linearisation).
+    The variance is that between groups (Taylor linearisation). That of cross-fitted items (``left_out`` [n] as in
+    `fraction`) is multiplied by `fold_effect`, and the lower limit by the part of the losses that is not left out.
     """
     n, mean = len(values), float(values.mean())
     width = few_groups_factor(n, groups)
     if width == np.inf:
         return Estimate(mean, 0.0, most)
-    error = np.sqrt((group_sums(values - mean, groups) ** 2).sum()) / n
+    error = np.sqrt((group_sums(values - mean, groups) ** 2).sum() * fold_effect(left_out)) / n
     factor = np.exp(min(width * error / mean, 700.0)) if mean else 1.0
-    return Estimate(mean, mean / factor, min(most, mean * factor))
+    kept = 1.0
+    if left_out is not None and mean:
+        kept -= float(np.average(left_out, weights=values))
+    return Estimate(mean, kept * mean / factor, min(most, mean * factor))
 
 
 def _check(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Floats, Ints]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit, logit
 
 from datasets.items.labels import UNKNOWN
 from learners.evaluation.calibration_metrics import (
@@ -25,6 +26,8 @@ from learners.evaluation.calibration_metrics import (
     percent,
 )
 from learners.evaluation.figures import ScoredItems
+from learners.rule.arrays import Floats
+from learners.rule.base import TINY
 from learners.rule.calibrators import ENOUGH as ENOUGH_FOR_TEMPERATURE
 from learners.rule.calibrators import Temperature, fit_temperature
 from learners.rule.reasons import Why
@@ -189,16 +192,20 @@ class ExpectedAccuracy:
 
 
 def expected_accuracy(
-    metrics: Mapping[str, Any], predictions: pd.DataFrame, alpha: float, mild: float = 2
+    metrics: Mapping[str, Any],
+    predictions: pd.DataFrame,
+    alpha: float,
+    mild: float = 2,
+    temperature: Temperature | None = None,
 ) -> ExpectedAccuracy:
     """The expected accuracy on unlabelled files, or why there is no estimate.
 
     It is the mean calibrated probability of the best classes (average confidence, arXiv:2201.04234). It holds for files
     of the model's classes that only look different, not for a class whose appearance has changed completely.
 
-    The limits combine two independent errors in quadrature on each side (MOVER, Zou and Donner 2008,
-    doi 10.1002/sim.3095): that of the accuracy on the calibration items, and that of the number of new files
-    (`fraction`). They cover chance only.
+    The limits combine independent errors in quadrature on each side (MOVER, Zou and Donner 2008, doi
+    10.1002/sim.3095): that of the accuracy on the calibration items, that of the number of new files (`fraction`), and
+    that of the ``temperature``: the mean probability at each of its limits. They cover chance only.
 
     Parameters
     ----------
@@ -207,6 +214,7 @@ def expected_accuracy(
     alpha : fraction of known files that the distance refuses.
     mild : there is no estimate if the distance refuses more than this multiple of ``alpha``, beyond the chance of
         these files and of the calibration files, which set its limit (`learners.rule.distance.Distance`).
+    temperature : that of the model, with its limits.
     """
     measured = _calibration_accuracy(metrics)
     if measured is None:
@@ -227,14 +235,26 @@ def expected_accuracy(
             f"{percent(alpha)} of known files. They are unlike the training files, or of unknown classes"
         )
     value, low, high = part_of(predictions["probability"].fillna(0.0), predictions)
-    low = max(0.0, value - float(np.hypot(value - low, right - right_low)))
-    high = min(1.0, value + float(np.hypot(high - value, right_high - right)))
+    least, most = _at_limits(predictions["probability"].dropna().to_numpy(np.float64), temperature)
+    low = max(0.0, value - math.hypot(value - low, right - right_low, least))
+    high = min(1.0, value + math.hypot(high - value, right_high - right, most))
     line = (
         f"Expected accuracy here: {Estimate(value, low, high)}. That is the mean calibrated probability of these "
         f"{len(predictions)} files; of the {n} calibration files {percent(right)} are right. The estimate holds for files "
         "of the model's classes"
     )
     return ExpectedAccuracy(value, low, high, line)
+
+
+def _at_limits(probability: Floats, temperature: Temperature | None) -> tuple[float, float]:
+    """How much lower and higher the mean ``probability`` [n] of the best classes is at the limits of the temperature, as
+    if there were two classes.
+    """
+    if temperature is None or not len(probability):
+        return 0.0, 0.0
+    odds = logit(np.clip(probability, TINY, 1 - 1e-9)) * temperature.value
+    least, most = (float(expit(odds / t).mean()) for t in (temperature.high, temperature.low))
+    return max(0.0, float(probability.mean()) - least), max(0.0, most - float(probability.mean()))
 
 
 def _calibration_accuracy(metrics: Mapping[str, Any]) -> tuple[int, float, float, float] | None:

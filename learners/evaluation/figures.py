@@ -32,6 +32,7 @@ from learners.model.bundle import Bundle
 from learners.rule.arrays import Floats, Groups, Ints, Mask, softmax
 from learners.rule.base import AnyRule
 from learners.rule.decisions import Decisions
+from learners.rule.folds import share_left_out
 from learners.rule.rule import KEPT, PROBABILITY, Rule
 from learners.rule.thresholds import aurc, effective_counts, risk_coverage
 
@@ -62,6 +63,7 @@ class ScoredItems:
     logits : [n, classes], raw.
     groups : [n] group numbers; None where items are independent.
     decided : of the rule, which has the probabilities with the temperature.
+    left_out : [n], of cross-fitted items (`learners.rule.folds.share_left_out`); None without any.
     """
 
     rows: Ints
@@ -70,6 +72,7 @@ class ScoredItems:
     groups: Groups
     decided: Decisions
     rule: Rule
+    left_out: Floats | None = None
 
     @property
     def best(self) -> Ints:
@@ -119,6 +122,7 @@ class ScoredItems:
             logits=self.logits[mask],
             groups=None if self.groups is None else self.groups[mask],
             decided=self.decided.where(mask),
+            left_out=None if self.left_out is None else self.left_out[mask],
         )
 
 
@@ -139,7 +143,27 @@ def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
     decided = Decisions.of_none(classes)
     if len(rows):
         decided = decide(evaluation, rule, rows, logits[rows], features)
-    return ScoredItems(rows, labels, logits[rows], units_of(frame), decided, rule)
+    left_out = left_out_of(evaluation)
+    return ScoredItems(
+        rows,
+        labels,
+        logits[rows],
+        units_of(frame),
+        decided,
+        rule,
+        None if left_out is None else left_out.to_numpy()[rows],
+    )
+
+
+def left_out_of(evaluation: Evaluation) -> pd.Series | None:
+    """`share_left_out` of each row; None without cross-fitting."""
+    folds, reference = evaluation.folds, evaluation.of_reference
+    if folds is None or reference is None:
+        return None
+    frame = evaluation.predictions
+    labels = pd.factorize(frame["truth"])[0].astype(np.int64)
+    seen = {fold: len(items) for fold, items in evaluation.by_body.items()}
+    return pd.Series(share_left_out(folds, labels, reference, seen), frame.index)
 
 
 def decide(
@@ -159,8 +183,9 @@ def decide(
     return rule.again(Decisions.joined(parts))
 
 
-def measure(predictions: pd.DataFrame) -> dict[str, Any]:
-    """Accuracy and coverage of each split, each with an ``_interval`` (95 %, `fraction`).
+def measure(predictions: pd.DataFrame, left_out: pd.Series | None = None) -> dict[str, Any]:
+    """Accuracy and coverage of each split, each with an ``_interval`` (95 %, `fraction`, of cross-fitted rows with the share
+    ``left_out``).
 
     A group above the true class is a right answer. Files without a prediction count as wrong and
     refused.
@@ -172,7 +197,7 @@ def measure(predictions: pd.DataFrame) -> dict[str, Any]:
             outcomes = {f"{split}_accepted": rows["label"].ne(UNKNOWN)}
         for name, hits in outcomes.items():
             if len(hits):
-                metrics[name], *metrics[f"{name}_interval"] = part_of(hits, rows)
+                metrics[name], *metrics[f"{name}_interval"] = part_of(hits, rows, left_out)
         metrics[f"{split}_items"] = len(rows)
     return metrics
 
@@ -221,7 +246,7 @@ def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> 
     main = best_split(names)
     split = predictions["split"].to_numpy()[scored.rows]
     chosen = scored.where(split == main)
-    known, metrics = evaluation.known, measure(predictions)
+    known, metrics = evaluation.known, measure(predictions, left_out_of(evaluation))
     if evaluation.folds is not None:
         metrics[CROSS_FIT] = len(evaluation.rules)
         if evaluation.by_body:
@@ -340,7 +365,10 @@ def _split(
         **{figure: limits_of(metrics, f"{name}_{figure}") for figure in SHARES},
         "calibration": {
             when: calibration_figures(
-                getattr(labelled, when), labelled.labels, groups=labelled.groups
+                getattr(labelled, when),
+                labelled.labels,
+                groups=labelled.groups,
+                left_out=labelled.left_out,
             )
             if len(labelled.rows)
             else None
@@ -355,7 +383,12 @@ def _reliability(scored: ScoredItems) -> dict[str, Any] | None:
     if not len(labelled.rows):
         return None
     return {
-        when: reliability(getattr(labelled, when), labelled.labels, groups=labelled.groups)
+        when: reliability(
+            getattr(labelled, when),
+            labelled.labels,
+            groups=labelled.groups,
+            left_out=labelled.left_out,
+        )
         for when in WHEN
     }
 

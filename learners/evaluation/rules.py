@@ -32,7 +32,7 @@ def operating_points(
         decided = rule.again(scored.decided)
         accepted, right = decided.label >= 0, rule.is_right(decided.label, scored.labels)
         answered = accepted & held_out
-        _, low, high = fraction(right, scored.groups, answered)
+        _, low, high = fraction(right, scored.groups, answered, scored.left_out)
         points.append(
             OperatingPoint(
                 **chosen,

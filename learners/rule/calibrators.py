@@ -143,6 +143,7 @@ def fit_temperature(
     labels: ArrayLike,
     *,
     groups: Groups = None,
+    left_out: Floats | None = None,
     paths: Sequence[str] | None = None,
     what: str = "calibration item",
 ) -> Temperature:
@@ -159,6 +160,8 @@ def fit_temperature(
     ----------
     logits : ``[n, classes]``, finite. labels : ``[n]`` integers; a class may be missing.
     groups : ``[n]`` group numbers, which the limits count; None if items are independent.
+    left_out : of cross-fitted items ``[n]`` (`learners.rule.folds.share_left_out`). The head of the model has learnt from
+        more files than those that judged them, so its temperature may be lower by the mean share.
     paths : file names, for the error about logits that are not finite. what : name of an item in the message.
 
     Examples
@@ -178,6 +181,8 @@ def fit_temperature(
     best = _minimise(centred, y)
     notes = []
     low, high = _interval(best, centred, y, groups)
+    if left_out is not None:
+        low = max(TEMPERATURES[0], low * (1 - float(left_out.mean())))
     right = centred[np.arange(n), y] == 0
     if right.all():
         best = _temperature_for_confidence((n + 1) / (n + 2), centred)
@@ -275,10 +280,19 @@ class TemperatureScaling:
         background: bool,
         paths: Sequence[str] | None = None,
         groups: Groups = None,
+        left_out: Floats | None = None,
     ) -> TemperatureScaling:
-        """Fit to calibration items: ``logits`` [n, classes], ``labels`` [n] and ``groups`` [n]."""
-        fitted = fit_temperature(logits, labels, groups=groups, paths=paths)
-        return cls(cautious(fitted), background)
+        """Fit to calibration items: ``logits`` [n, classes], ``labels``, ``groups`` and ``left_out`` [n].
+
+        Heads of few cross-fitted items differ, so the temperature of the model may also be higher by the mean share
+        ``left_out``. That concerns its upper limit, and not what is used.
+        """
+        fitted = fit_temperature(logits, labels, groups=groups, left_out=left_out, paths=paths)
+        used = cautious(fitted)
+        if left_out is not None and 0 < len(left_out) < ENOUGH:
+            high = min(TEMPERATURES[1], used.high / (1 - float(left_out.mean())))
+            used = replace(used, high=high)
+        return cls(used, background)
 
     def scaled(self, logits: Floats) -> Floats:
         """Logits divided by the temperature, [n, classes]; the input of rules and scores."""

@@ -86,7 +86,14 @@ def fit_rule(
     logits, labels = check_logits(calibration.logits, paths=paths), known_labels(calibration)
     check_threshold(settings.least_probability)
     score = SCORES.find(settings.score, "--score")
-    calibrator = TemperatureScaling.fit(logits, labels, background, paths, calibration.groups)
+    calibrator = TemperatureScaling.fit(
+        logits,
+        labels,
+        background,
+        paths,
+        calibration.groups,
+        None if folds is None else folds.left_out(labels),
+    )
     message = calibrator.temperature.message
     notes, z = [message] if message else [], calibrator.scaled(logits)
 

@@ -330,6 +330,21 @@ def effective_groups(n: int, groups: Groups = None) -> float:
     return float(n**2 / (group_sums(np.ones(n), groups) ** 2).sum()) if n else 1.0
 
 
+def fold_effect(left_out: Floats | None) -> float:
+    """Variance of a mean of losses of cross-fitted items relative to that of items whose heads are independent; 1 for items
+    that are not cross-fitted.
+
+    The heads of two folds have learnt from mostly the same files, so their losses are too high or too low together. The
+    variance of a mean over K folds is then not 1 / K of that of a fold but 1 / K + 1 / (K - 1) of it, where 1 / (K - 1) is
+    the ratio of the files that a head has not learnt from and those that it has (Nadeau and Bengio 2003, doi
+    10.1023/A:1024068626366, section 3). The share of the former is the mean of ``left_out``, 1 / K
+    (`learners.rule.folds.share_left_out`).
+    """
+    if left_out is None or not left_out.any():
+        return 1.0
+    return 1 + 1 / (1 - float(left_out.mean()))
+
+
 def few_groups_factor(n: int, groups: Groups = None) -> float:
     """Half width of a 95 % interval in standard errors estimated from the sums of groups.
 

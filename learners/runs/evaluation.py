@@ -39,6 +39,7 @@ from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.model.hub import load_model
 from learners.report.report import write_estimate, write_report
+from learners.rule.rule import Rule
 from learners.runs.folder import write_csv
 from learners.tasks.choose import find_task
 from learners.tasks.single import copied
@@ -150,8 +151,14 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
         raise SecondhandError(
             f"--data {settings.data}: no file can be read. The first one: {': '.join(rejected_later[0])}"
         )
-    alphas = rule.distance.alpha, rule.distance.mild
-    expected = expected_accuracy(bundle.metrics, evaluation.predictions, *alphas)
+    assert isinstance(rule, Rule)
+    expected = expected_accuracy(
+        bundle.metrics,
+        evaluation.predictions,
+        rule.distance.alpha,
+        rule.distance.mild,
+        rule.calibrator.temperature,
+    )
     figures = prediction_figures(evaluation.predictions, bundle.classes)
     copied_files = copied(evaluation, score_items(evaluation, bundle), bundle)
     lines = [expected.line, *rule.notes, *copied_files]

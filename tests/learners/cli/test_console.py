@@ -388,6 +388,9 @@ def test_limits_that_are_wide_because_of_groups_are_explained() -> None:
     line = "The limits are wide because files of one group count together."
     assert line not in result.sentences(METRICS)
     assert line in result.sentences({**METRICS, "calibration_accuracy_interval": [0.03, 1.0]})
+    # As wide as those of 52 independent files in ten folds.
+    folded = {**METRICS, "calibration_accuracy_interval": [0.36, 0.69], result.CROSS_FIT: 10}
+    assert line not in result.sentences(folded)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,17 @@ from datasets.core.errors import SecondhandError
 from learners.evaluation.calibration_metrics import (
     calibration_figures,
     clopper_pearson,
+    fraction,
     reliability,
 )
 from learners.rule.arrays import softmax
-from learners.rule.calibrators import TEMPERATURES, Temperature, fit_temperature, logits_nll
+from learners.rule.calibrators import (
+    TEMPERATURES,
+    Temperature,
+    TemperatureScaling,
+    fit_temperature,
+    logits_nll,
+)
 from learners.rule.thresholds import design_effects
 
 
@@ -268,3 +275,63 @@ def test_groups_of_one_item_change_no_limits_and_one_group_tells_nothing():
     assert (one.brier.low, one.brier.high) == (0, 2)
     fit = fit_temperature(z, y, groups=together)
     assert (fit.low, fit.high) == TEMPERATURES
+
+
+def test_limits_of_cross_fitted_items_allow_for_what_their_heads_have_not_learnt_from():
+    """Half of the class of each wrong file: the head of the model may be right in half of the errors."""
+    right, groups = np.repeat([1, 0], [24, 8]), np.repeat(np.arange(16), 2)
+    left_out = np.repeat([0.1, 0.5], [24, 8])
+    for units, n in ((None, 32), (groups, 16)):
+        plain, found = (fraction(right, units, left_out=share) for share in (None, left_out))
+        assert found[:2] == plain[:2]
+        assert found.high == clopper_pearson(28 * n / 32, n)[1] > plain.high
+    some = fraction(right, None, groups != 15, left_out)
+    assert some == fraction(right[:30], left_out=left_out[:30])
+    assert fraction(right, left_out=np.zeros(32)) == fraction(right)
+
+    z, y = sample(200, 4, 1.0)
+    tenth = np.full(200, 0.1)
+    plain, found = (
+        calibration_figures(softmax(z), y, left_out=share, draws=50) for share in (None, tenth)
+    )
+    for name in ("nll", "brier"):
+        narrow, wide = getattr(plain, name), getattr(found, name)
+        more = np.sqrt(1 + 10 / 9)  # of ten folds
+        assert np.log(wide.high / wide.value) == pytest.approx(
+            more * np.log(narrow.high / narrow.value)
+        )
+        assert np.log(wide.low / 0.9 / wide.value) == pytest.approx(
+            more * np.log(narrow.low / narrow.value)
+        )
+    assert found.ece.high >= plain.ece.high
+    assert calibration_figures(softmax(z), y, left_out=0 * tenth, draws=50) == plain
+
+    for n in (99, 100):
+        plain, found = (fit_temperature(z[:n], y[:n], left_out=s) for s in (None, tenth[:n]))
+        assert found.value == plain.value
+        assert found.low == pytest.approx(0.9 * plain.low)
+        assert found.high == plain.high
+        plain, found = (
+            TemperatureScaling.fit(z[:n], y[:n], False, left_out=s).temperature
+            for s in (None, tenth[:n])
+        )
+        assert found.value == pytest.approx(plain.value, rel=0.01)
+        assert found.high == pytest.approx(plain.high / (0.9 if n < 100 else 1))
+
+
+def test_the_upper_limit_of_the_ece_is_at_least_that_of_the_mean_gap():
+    """All bins may be off alike, as those of new groups are; the reflected limit can then be the estimate itself."""
+    groups, reached = np.repeat(np.arange(20), 10), 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        confidence = rng.uniform(0.6, 0.95, 200)
+        shift = np.clip(0.1 + 0.12 * rng.normal(size=20), -0.05, 0.25)[groups]
+        right = rng.random(200) < confidence - shift
+        p = np.stack([confidence, 1 - confidence], axis=1)
+        ece = calibration_figures(p, 1 - right.astype(int), groups=groups, draws=50).ece
+        of_groups = (confidence - right).reshape(20, 10).mean(axis=1)
+        error = of_groups.std(ddof=1) / np.sqrt(20)
+        most = abs(of_groups.mean()) + t(19).ppf(0.975) * error
+        assert ece.high >= most - 1e-9
+        reached += ece.high == pytest.approx(most)
+    assert reached >= 3

@@ -32,6 +32,7 @@ from learners.evaluation.figures import ScoredItems, measure
 from learners.files.jsonable import jsonable
 from learners.rule.arrays import Outputs, softmax
 from learners.rule.base import AnyRule
+from learners.rule.calibrators import Temperature
 from learners.rule.conformal import CalibrationScores
 from learners.rule.distance import Distance
 from learners.rule.fitting import fit_rule
@@ -244,6 +245,19 @@ def test_the_limits_hold_the_truth_on_harder_files():
     held_out, new = answers(5000, hard=0.2), answers(5000, hard=0.5)
     narrow = expected_accuracy(metrics_of(held_out), new, 0.05)
     assert narrow.high - narrow.low < (wide.high - wide.low) / 4
+
+
+def test_the_limits_have_those_of_the_temperature():
+    held_out, new = metrics_of(answers(300, hard=0.2)), answers(200, hard=0.5)
+    plain = expected_accuracy(held_out, new, 0.05)
+    sure = expected_accuracy(held_out, new, 0.05, temperature=Temperature(1.2, 1.2, 1.2, 300))
+    assert (sure.low, sure.high) == pytest.approx((plain.low, plain.high))
+    found = expected_accuracy(held_out, new, 0.05, temperature=Temperature(1.2, 0.6, 1.2, 300))
+    # Half the temperature squares the odds of two classes.
+    odds = (new["probability"] / (1 - new["probability"])) ** 2
+    more = (odds / (1 + odds)).mean() - new["probability"].mean()
+    assert found.low == pytest.approx(plain.low)
+    assert found.high == pytest.approx(plain.value + np.hypot(plain.high - plain.value, more))
 
 
 def test_silence_and_groups():

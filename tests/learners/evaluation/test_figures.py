@@ -80,6 +80,25 @@ def test_the_short_list_keeps_its_keys_and_has_exact_limits(evaluation):
     json.dumps(metrics, allow_nan=False)
 
 
+def test_limits_of_cross_fitted_files_allow_for_what_their_heads_have_not_learnt_from(
+    evaluation, bundle, found
+):
+    """Two folds: an error of half of them may be none of the head that has learnt from all."""
+    split = evaluation.predictions["split"].to_numpy()
+    folds = np.where(split == "calibration", np.arange(len(split)) % 2, -1)
+    crossed = figures_of(replace(evaluation, folds=folds, of_reference=folds[folds >= 0]), bundle)
+    for part, wider in (("calibration", True), ("valid", False)):
+        for name in ("accuracy", "coverage"):
+            plain, given = found["splits"][part][name], crossed["splits"][part][name]
+            assert (given["value"], given["low"]) == (plain["value"], plain["low"])
+            assert (given["high"] > plain["high"]) == wider
+        plain, given = (one["splits"][part]["calibration"]["after"] for one in (found, crossed))
+        assert (given["nll"]["high"] > plain["nll"]["high"]) == wider
+    items, errors = 60, round(60 * (1 - crossed["splits"]["calibration"]["accuracy"]["value"]))
+    exact = binomtest(items - errors + round(errors / 2), items).proportion_ci(method="exact").high
+    assert crossed["metrics"]["calibration_accuracy_interval"][1] == pytest.approx(exact, abs=0.02)
+
+
 def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
     temperature = bundle.rule.calibrator.temperature.value
     assert temperature != 1

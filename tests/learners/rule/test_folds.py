@@ -9,11 +9,11 @@ from learners.cli.settings import ConfidenceSettings
 from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
-from learners.rule.folds import Folds
+from learners.rule.folds import Folds, share_left_out
 from learners.rule.labels import fit_label_rule
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.rmds import PER_AXIS, RMDS
-from learners.training.cross_fit import assign_folds
+from learners.training.cross_fit import IN_ALL, assign_folds
 
 CLASSES, WIDTH = 3, 40
 MEANS = np.random.default_rng(7).normal(size=(CLASSES, WIDTH))
@@ -105,3 +105,21 @@ def test_bodies_with_features_of_their_own_refuse_no_more_new_files_than_stated(
         new, _ = draw(500, 1000 + seed)
         refused.append((rule.decide(new.logits, new.features).distance_p < 0.05).mean())
     assert 0.005 < np.mean(refused) < 0.05
+
+
+def test_what_a_head_has_not_learnt_from_is_counted_within_its_class() -> None:
+    folds = np.array([0, 0, 1, 1, 0, 1, 2, IN_ALL])
+    labels = np.array([5, 5, 5, 5, 8, 8, 8, 8])
+    expected = [2 / 4] * 4 + [1 / 3] * 3 + [0]
+    learnt = np.array([0, 0, 1, 1, 0, 1, 2])
+    np.testing.assert_allclose(share_left_out(folds, labels, learnt), expected)
+    # Files that are in no fold have taught all heads.
+    taught = np.r_[learnt, np.full(7, IN_ALL)]
+    np.testing.assert_allclose(share_left_out(folds, labels, taught), np.array(expected) / 2)
+    # A body keeps files to validate: this one has learnt from three of the four outside its fold.
+    by_body = share_left_out(folds, labels, learnt, {0: 3})
+    np.testing.assert_allclose(by_body[folds == 0], 1 - np.array([2, 2, 8 / 3]) / 4 * 3 / 4)
+    np.testing.assert_allclose(
+        Folds(folds, np.zeros(14, int)).left_out(labels), np.array(expected) / 2
+    )
+    assert not share_left_out(np.full(3, IN_ALL), labels[:3], learnt[:3]).any()
