@@ -198,6 +198,7 @@ def test_two_classes_and_classes_without_a_row(digits):
 class Unscaled(probe.Rows):
     def __init__(self, features: torch.Tensor) -> None:
         super().__init__(features)
+        self.features, self.axes = features, None
         self.mean, self.scale = torch.zeros(64).double(), torch.ones(64).double()
 
 
