@@ -116,8 +116,8 @@ def keep_thread_count(meanwhile: int | None = None) -> Iterator[None]:
     """Restore torch's number of threads at the end of the block; set it to ``meanwhile`` within, if given.
 
     The number of threads changes the order of sums and so the last bits of results: without this, one
-    call would change the results of the next. Where torch is not imported, the number applies to `threads` in this
-    thread.
+    call would change the results of the next. Where torch is not imported, the number applies to
+    `threads` in this thread.
     """
     if "torch" not in sys.modules:
         _thread_local.threads = meanwhile

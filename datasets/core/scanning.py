@@ -143,19 +143,25 @@ def nameless_in(folder: Path) -> list[Rejected]:
 
 
 def _nameless(entry: Entry) -> list[Rejected]:
-    """The file of an entry that no path can name, or the files below it; a folder that cannot be listed is one itself."""
-    files, folders = list[str](), [entry] if entry.state is None else []
+    """The file of an entry that no path can name, or the files below it; a folder whose files cannot be listed, and those
+    beyond `MOST_FOLDERS`, stand for them.
+    """
+    found, folders = list[str](), [entry.address] if entry.state is None else []
     if not folders:
-        files.append(entry.address)
-    listed = 0
-    while folders and listed < MOST_FOLDERS:
-        listed += 1
-        for inside in listing(folders.pop().address):
-            if inside.state is None:
-                folders.append(inside)
-            else:
-                files.append(inside.address)
-    return [Rejected(file, NAMELESS) for file in files or [entry.address]]
+        found.append(entry.address)
+    for _ in range(MOST_FOLDERS):
+        if not folders:
+            break
+        folder = folders.pop()
+        try:
+            inside = [*listing(folder)]
+        except Unavailable:
+            raise
+        except BadFile:
+            inside = []
+        folders += [one.address for one in inside if one.state is None]
+        found += [one.address for one in inside if one.state is not None] if inside else [folder]
+    return [Rejected(address, NAMELESS) for address in found + folders]
 
 
 def is_link_loop(folder: str | os.PathLike[str]) -> bool:

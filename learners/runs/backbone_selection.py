@@ -143,7 +143,9 @@ class Features(NamedTuple):
     ms: float
 
     def and_of(self, more: Features) -> Features:
-        """These and those of other items."""
+        """These and those of other items, of which it may be that none could be read."""
+        if not len(more.rows):
+            return self
         items = np.concatenate([self.items, more.items + len(self.rows)])
         x = np.concatenate([self.x, more.x])
         return Features(x, items, pd.concat([self.rows, more.rows]), self.ms)
@@ -213,11 +215,15 @@ def _tried(
             explain_errors(),
             torch.random.fork_rng(),
         ):
-            if name in seen:
-                new = rows.loc[rows.index.difference(seen[name].rows.index)]
-                seen[name] = seen[name].and_of(_features(name, new, table, settings, device))
-            else:
+            before = seen.get(name)
+            if before is None:
                 seen[name] = _features(name, rows, table, settings, device)
+            else:
+                new = rows.loc[rows.index.difference(before.rows.index)]
+                more = _features(name, new, table, settings, device, timed=False)
+                seen[name] = before.and_of(more)
+            if not len(seen[name].rows):
+                raise SecondhandError("none of the training files can be read")
             candidate, losses = _probed(name, seen[name], table.classes, settings)
     except SecondhandError as error:
         # Not every platform has the package of the second default; the third may be fetched later.
@@ -327,9 +333,15 @@ def _pictures(
 
 
 def _features(
-    name: str, rows: pd.DataFrame, table: Items, settings: Settings, device: str
+    name: str,
+    rows: pd.DataFrame,
+    table: Items,
+    settings: Settings,
+    device: str,
+    *,
+    timed: bool = True,
 ) -> Features:
-    """Features of a backbone, which is timed.
+    """Features of a backbone, which is ``timed``, of the items that can be read.
 
     Raises
     ------
@@ -345,14 +357,12 @@ def _features(
     predictor = Predictor(Bundle(network.eval(), spec, table.classes, preprocessing), device=device)
     try:
         features, _ = extract_features(predictor, pictures)  # NaN where a picture cannot be read
-        good = ~np.isnan(features).any(axis=1)
-        if not good.any():
-            raise SecondhandError("none of the training files can be read")
-        ms = _ms_a_picture(predictor, spec.shape)
+        good = ~np.isnan(features).any(axis=1) & (features.shape[1] > 0)
+        ms = _ms_a_picture(predictor, spec.shape) if timed else np.nan
     finally:
         predictor.close()
     numbers, items = np.unique(items[good], return_inverse=True)
-    ms *= len(items) / len(numbers)
+    ms *= len(items) / max(1, len(numbers))
     return Features(features[good], items, rows.iloc[numbers], ms)
 
 

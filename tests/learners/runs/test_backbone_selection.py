@@ -247,6 +247,27 @@ def test_of_many_files_a_few_are_tried_first(items, networks, tmp_path, monkeypa
     assert two.files == count
 
 
+def test_files_that_cannot_be_read_any_more_leave_no_backbone_out(networks, tmp_path, monkeypatch):
+    """All that follow the first ones cannot; then none can."""
+    save(tmp_path / "too", "test_resnet")
+    names = [f"local-dir:{folder}" for folder in (networks / "sees", tmp_path / "too")]
+    settings = settings_for(f"auto:{','.join(names)}").but(data=str(write_pictures(tmp_path / "p")))
+    items = read_items(settings.data, settings.signal, settings.train.seed)
+    trained = items.frame.loc[items.frame["split"].eq("train")].reset_index(drop=True)
+    monkeypatch.setattr(backbone_selection, "FIRST", len(trained) // 2)
+    monkeypatch.setattr(backbone_selection, "FIRST_OF_CLASS", 1)
+    first = backbone_selection._sample(trained, settings.train.seed, len(trained) // 2)
+    for path in {*trained["path"]} - {*first["path"]}:
+        Path(path).write_bytes(b"gone")
+    selection = compare(items, settings, "cpu")
+    assert [one.why for one in selection.candidates] == ["", ""]
+    assert min(one.accuracy for one in selection.candidates) > 0.5
+    for path in first["path"]:
+        Path(path).write_bytes(b"gone")
+    with pytest.raises(SecondhandError, match="none of the training files can be read"):
+        compare(items, settings, "cpu")
+
+
 def test_the_windows_of_an_item_are_judged_together() -> None:
     """One window in three of each item shows its class; the others are noise."""
     rng = np.random.default_rng(0)

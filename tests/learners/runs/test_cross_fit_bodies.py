@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import timm
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from scipy.special import softmax
 
 from datasets.core.errors import SecondhandError
@@ -33,29 +32,18 @@ from learners.runs.cross_fit_bodies import divide
 from learners.runs.run import Prepared, prepare
 from learners.training import learner
 from learners.training.keep import Choice, Kept, middle
+from tests.learners.mislabelled import write_mislabelled
 from tests.learners.stops import Stop, assert_same, interrupt_in, with_callback
 from tests.pictures import write_pictures
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unreported")]
 
-QUICK = ["--backbone", "test_resnet", "--size", "32", "--bs", "8", "--workers", "0", "--precision", "fp32",
-         "--epochs", "1"]  # fmt: skip
 FILES = 36
 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory, unreported: None) -> list[str]:
-    root = tmp_path_factory.mktemp("bodies")
-    pictures = write_pictures(root / "pictures", per_class=12, unknown=3)
-    # Two labels are wrong.
-    red, blue = pictures / "red", pictures / "blue"
-    (red / "red_003.jpg").rename(red / "moved.jpg")
-    (blue / "blue_003.jpg").rename(red / "red_003.jpg")
-    (red / "moved.jpg").rename(blue / "blue_003.jpg")
-    torch.manual_seed(0)
-    body = timm.create_model("test_resnet", num_classes=5)
-    save_file(body.state_dict(), root / "body.safetensors")
-    return ["--data", str(pictures), *QUICK, "--weights", str(root / "body.safetensors")]
+    return write_mislabelled(tmp_path_factory.mktemp("bodies"), epochs=1)
 
 
 def share_kept(monkeypatch: pytest.MonkeyPatch, *shares: float) -> None:

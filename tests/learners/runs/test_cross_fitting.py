@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import soundfile
-import timm
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from datasets.core.part import Part
 from datasets.items.rehearsal import is_cross_fitted
@@ -25,28 +24,15 @@ from learners.runs.cross_fitting import as_measured
 from learners.runs.run import Run
 from learners.training import learner, probe
 from learners.training.keep import Choice
+from tests.learners.mislabelled import write_mislabelled
 from tests.learners.stops import assert_same, interrupt_in
-from tests.pictures import write_pictures
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unreported")]
-
-QUICK = ["--backbone", "test_resnet", "--size", "32", "--bs", "8", "--workers", "0", "--precision", "fp32",
-         "--epochs", "0"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory, unreported: None) -> list[str]:
-    root = tmp_path_factory.mktemp("cross")
-    pictures = write_pictures(root / "pictures", per_class=12, unknown=3)
-    # Two labels are wrong.
-    red, blue = pictures / "red", pictures / "blue"
-    (red / "red_003.jpg").rename(red / "moved.jpg")
-    (blue / "blue_003.jpg").rename(red / "red_003.jpg")
-    (red / "moved.jpg").rename(blue / "blue_003.jpg")
-    torch.manual_seed(0)
-    body = timm.create_model("test_resnet", num_classes=5)
-    save_file(body.state_dict(), root / "body.safetensors")
-    return ["--data", str(pictures), *QUICK, "--weights", str(root / "body.safetensors")]
+    return write_mislabelled(tmp_path_factory.mktemp("cross"), epochs=0)
 
 
 @pytest.fixture(scope="module")
