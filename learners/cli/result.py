@@ -105,9 +105,13 @@ class Counts(NamedTuple):
     @property
     def files(self) -> str:
         """What the counts are of."""
-        if self.cross_fitted:
-            return f"{self.items} files, {unseen_by(self.judge)}"
-        return f"{self.items} {part_name(self.part)} files"
+        kind = "" if self.cross_fitted else f"{part_name(self.part)} "
+        return f"{self.items} {kind}files"
+
+    @property
+    def unseen(self) -> str:
+        """By what each file of a cross-fitted model is judged, as ", each by …"; else ""."""
+        return f", {unseen_by(self.judge)}" if self.cross_fitted else ""
 
 
 def counts_of(metrics: Mapping[str, Any], part: str) -> Counts:
@@ -264,10 +268,9 @@ def _single(
 ) -> list[str]:
     counts = counts_of(metrics, part)
     accuracy = _limits(metrics, f"{part}_accuracy")
-    of_fold = ""
     if counts.cross_fitted:
-        files, of_fold = "files", f", {unseen_by(counts.judge)}"
-    lines = [f"Named right: {counts.named_right} of {items} {files}{of_fold} ({accuracy})."]
+        files = "files"
+    lines = [f"Named right: {counts.named_right} of {items} {files}{counts.unseen} ({accuracy})."]
     if counts.answered:
         limits = _limits(metrics, f"{part}_accuracy_of_accepted")
         right = right_of_answered(counts.right, counts.answered)

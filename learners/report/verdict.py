@@ -88,7 +88,8 @@ def label_verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdic
 def _judge_run(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
     name = figures["headline"]["split"]
     counts, accuracy = counts_of(figures["metrics"], name), figures["splits"][name]["accuracy"]
-    named = f"{counts.named_right} of {counts.files} right ({percent(accuracy['value'])})"
+    share = percent(accuracy["value"])
+    named = f"{counts.named_right} of {counts.files} right ({share}){counts.unseen}"
     if counts.answered < ALMOST_NOTHING * counts.items:
         answered = f"{counts.answered} of {counts.files}"
         return Verdict("red", f"The model answers almost nothing, {answered}; it names {named}.")
