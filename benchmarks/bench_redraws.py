@@ -232,7 +232,7 @@ def redraw(fitted: CrossFitted, rng: np.random.Generator) -> Iterator[tuple[str,
     for kept in KEPT:
         reached = met.known >= rule.floor.keeping(kept).value
         yield f"keep {kept}", float(reached.mean())
-    yield "p-value of the score", float((rule.known_p(met.known) > 1 - KEPT[-1]).mean())
+    yield "p-value of the score", float((rule.known_scores.p(met.known) > 1 - KEPT[-1]).mean())
     target = float(rng.choice(TARGETS))
     strict = fit_rule(items, reference, ConfidenceSettings(target_accuracy=target), folds=folds)
     given = strict.again(met).label >= 0

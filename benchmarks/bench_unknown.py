@@ -212,11 +212,11 @@ def p_values(rule: Rule, calibration: Files | None, files: Files) -> np.ndarray:
         return features, rule.calibrator.scaled(logits.astype(float))
 
     if calibration is None:
-        return rule.known_p(np.array([f.prediction.known for f in files.predictions]))
+        return rule.known_scores.p(np.array([f.prediction.known for f in files.predictions]))
     score = rule.floor.score
     known = np.sort(score.calibrate(*arrays(calibration), {}))
     floor = replace(rule.floor, calibration=known)
-    return replace(rule, floor=floor).known_p(score.score(*arrays(files)))
+    return replace(rule, floor=floor).known_scores.p(score.score(*arrays(files)))
 
 
 def mixtures(

@@ -30,10 +30,11 @@ from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation
 from learners.files.jsonable import jsonable
 from learners.model.bundle import Bundle
 from learners.rule.arrays import Floats, Groups, Ints, Mask, softmax
-from learners.rule.base import AnyRule
+from learners.rule.base import PROBABILITY, AnyRule
 from learners.rule.decisions import Decisions
+from learners.rule.floor import KEPT
 from learners.rule.folds import share_left_out
-from learners.rule.rule import KEPT, PROBABILITY, Rule
+from learners.rule.rule import Rule
 from learners.rule.thresholds import aurc, effective_counts, risk_coverage
 
 #: Splits for the figures of calibration and refusal, best first.

@@ -63,10 +63,9 @@ from learners.model.tensors import (
     sha256,
 )
 from learners.model.tta import MAX_TTA_VIEWS, PLAIN, TTAView, check_tta_views
-from learners.rule.base import AnyRule
+from learners.rule.base import AnyRule, read_rule
 from learners.rule.fitting import uncalibrated
-from learners.rule.stored import arrays_of, read_rule, to_json
-from learners.rule.tree import TreeRule, read_tree, with_tree
+from learners.rule.tree import FILE as TREE
 
 if TYPE_CHECKING:
     from learners.backbones.building import Network
@@ -76,15 +75,12 @@ log = logging.getLogger(__name__)
 _building = RLock()
 
 FORMAT = 1
+CONFIG, WEIGHTS, REFERENCE = "config.json", "model.safetensors", "reference.safetensors"
+ONNX, CARD = "model.onnx", "README.md"
+#: Files that only some rules write (`AnyRule.write`).
+OF_RULES = (TREE,)
 #: All files of a model folder.
-FILES = CONFIG, WEIGHTS, REFERENCE, TREE, ONNX, CARD = (
-    "config.json",
-    "model.safetensors",
-    "reference.safetensors",
-    "classes.csv",
-    "model.onnx",
-    "README.md",
-)
+FILES = (CONFIG, WEIGHTS, REFERENCE, *OF_RULES, ONNX, CARD)
 #: Keys of config.json that determine the features, in addition to the weights.
 _FEATURES = ("network", "preprocessing", "spectrogram", "overlap", "tta")
 _MAX_JSON = 8 << 20
@@ -163,15 +159,12 @@ class Bundle:
 def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
     """Write a model folder atomically; return its path. `add_onnx` adds ``model.onnx``."""
     folder, rule = Path(folder), bundle.rule
-    arrays = arrays_of(rule)
+    arrays = rule.arrays()
     try:
         with folder_beside(folder, replace=True) as beside:
             save_weights(bundle.network, beside / WEIGHTS)
             save_file({n: np.array(v, order="C") for n, v in arrays.items()}, beside / REFERENCE)
-            written = [WEIGHTS, REFERENCE]
-            if isinstance(rule, TreeRule):
-                rule.tree.write(beside / TREE)
-                written.append(TREE)
+            written = [WEIGHTS, REFERENCE, *rule.write(beside)]
             config = {
                 "format": FORMAT,
                 "network": bundle.spec.to_dict(),
@@ -182,7 +175,7 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
                 "spectrogram": bundle.spectrogram,
                 "overlap": bundle.overlap,
                 "tta": [dataclasses.asdict(view) for view in bundle.tta_views],
-                "confidence": to_json(rule),
+                "confidence": rule.to_json(),
                 "provenance": bundle.provenance,
                 "metrics": bundle.metrics,
                 "hashes": {name: sha256(beside / name) for name in written},
@@ -420,8 +413,8 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     config = read_as(Config, _read_config(folder / CONFIG), "")
     # Without a hash in config.json the file is ignored; with one it may still be absent.
     onnx = folder / ONNX if ONNX in config.hashes and (folder / ONNX).exists() else None
-    tree = folder / TREE if TREE in config.hashes else None
-    for name in (WEIGHTS, REFERENCE, *([TREE] if tree else []), *([ONNX] if onnx else [])):
+    of_rule = {name: folder / name for name in OF_RULES if name in config.hashes}
+    for name in (WEIGHTS, REFERENCE, *of_rule, *([ONNX] if onnx else [])):
         check_file(folder / name)
         if config.hashes.get(name) != sha256(folder / name):
             raise BadFile(
@@ -456,13 +449,11 @@ def _load(folder: Path, with_network: bool) -> Bundle:
     built = None
     if with_network or onnx is None:
         built, spec = _network(folder, spec)
-    rule = read_rule(config.confidence, read_arrays(folder / REFERENCE))
+    rule = read_rule(config.confidence, read_arrays(folder / REFERENCE), of_rule, classes)
     if rule.classes != len(classes):
         raise SecondhandError(
             f"confidence has {rule.classes} classes, but the model has {len(classes)}"
         )
-    if tree is not None:
-        rule = with_tree(rule, read_tree(tree, classes))
     return Bundle(
         built=built,
         spec=spec,

@@ -13,7 +13,6 @@ from datasets.core.files import write_beside
 from datasets.core.program import program_version
 from learners.files.jsonable import jsonable
 from learners.model.bundle import model_digest
-from learners.rule.stored import to_json
 
 if TYPE_CHECKING:
     from learners.inference.predictor import Predictor
@@ -43,7 +42,7 @@ class Provenance(NamedTuple):
     def record(cls, predictor: Predictor, folder: str, command: str) -> Provenance:
         """``folder`` : the model folder."""
         path = Path(folder).absolute()
-        rule: Any = to_json(predictor.rule)
+        rule: Any = predictor.rule.to_json()
         return cls(
             path.parent.name if path.name == "model" else path.name,
             model_digest(folder),

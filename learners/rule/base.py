@@ -1,24 +1,65 @@
-"""What the rules of all kinds of models share: measuring items before the decision."""
+"""What the rules of all kinds of models share, and the registry that restores the rule of a model folder."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, quoted
+from datasets.core.registry import Registry
+from learners.files.jsonable import jsonable
 from learners.rule.arrays import Floats, Ints, Mask, check_logits
 from learners.rule.calibrators import Platt, TemperatureScaling
+from learners.rule.conformal import CalibrationScores
 from learners.rule.decisions import Decisions
 from learners.rule.distance import Distance
+from learners.rule.floor import Floor
 from learners.rule.scores.base import Floats32
+from learners.rule.stored import Stored
+from learners.rule.thresholds import Threshold
+
+if TYPE_CHECKING:
+    from learners.rule.tree import Tree
 
 #: Lower bound of probabilities before taking logarithms.
 TINY = 1e-12
+#: What a threshold is on, where it is not the name of a score.
+PROBABILITY = "probability"
+#: What a threshold can be chosen for: the share of answers that are right, or of the files with a label that have it.
+TARGET_ACCURACY, TARGET_PRECISION = "target accuracy", "target precision"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The terms on which a rule answers.
+
+    Attributes
+    ----------
+    threshold : that of all classes; of several labels the lowest, with the target of the first label that has one.
+    on : what it is on, "probability" or the name of a score.
+    by_label : the threshold on the probability of each label; None where one holds for all classes.
+    score, floor : name of the score that has a floor, and its least accepted value; "" and None without one.
+    """
+
+    threshold: Threshold
+    on: str = PROBABILITY
+    by_label: Sequence[float] | None = None
+    score: str = ""
+    floor: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """How the threshold was chosen: "target accuracy", "target precision" or "threshold"."""
+        if math.isnan(self.threshold.guaranteed):
+            return "threshold"
+        return TARGET_ACCURACY if self.by_label is None else TARGET_PRECISION
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +80,8 @@ class AnyRule(ABC):
     distance: Distance
     possible: Mask | None = None
     notes: tuple[str, ...] = ()
+    #: Its name in `RULES`.
+    name: ClassVar[str]
     #: Whether classes are mutually exclusive; False for multi-label models.
     exclusive: ClassVar[bool] = True
     #: Fields of a prediction that are empty under such a rule.
@@ -132,6 +175,75 @@ class AnyRule(ABC):
     def for_programs(self) -> dict[str, Any]:
         """What a program needs to decide as this rule does from the outputs of an exported file, as JSON."""
 
+    @property
+    @abstractmethod
+    def terms(self) -> Terms:
+        """When it answers, for a page or a table."""
+
+    @property
+    @abstractmethod
+    def known_scores(self) -> CalibrationScores:
+        """The scores of the calibration items, whose p-values tell files of unknown classes.
+
+        Raises
+        ------
+        SecondhandError : the rule has no such score, or the model does not store those of its calibration items.
+        """
+
+    @property
+    def for_events(self) -> AnyRule | None:
+        """The rule for the merged probabilities of an event of pictures, which have no distance and no score; None if the
+        model answers no events.
+        """
+        return None
+
+    @property
+    def class_tree(self) -> Tree | None:
+        """The groups above the classes; None without any."""
+        return None
+
+    @classmethod
+    @abstractmethod
+    def claims(cls, stored: Stored) -> bool:
+        """Whether a model folder has a rule of this class; a look at the keys is enough."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, stored: Stored) -> AnyRule:
+        """The rule of `to_json`, `arrays` and `write`, which the class claims.
+
+        Without the arrays the distance is off, and msp replaces a score that needs them; the ``notes`` say so.
+
+        Raises
+        ------
+        SecondhandError : a key is missing, unknown, out of range or not finite (naming it), or the threshold is on
+            a score whose arrays are missing.
+        """
+
+    def to_json(self) -> dict[str, object]:
+        """The rule as JSON; `arrays` has its large parts. Neither has the classes that may be predicted."""
+        return {
+            "classes": self.classes,
+            "calibrator": jsonable(self.calibrator),
+            "distance": self.distance.to_json(),
+            "threshold": self._threshold_json(),
+            "score": Floor().to_json(),
+            "events": None,
+            "notes": [*self.notes],
+        }
+
+    @abstractmethod
+    def _threshold_json(self) -> dict[str, object]:
+        """The threshold or thresholds as JSON."""
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Arrays for ``reference.safetensors``; empty if the distance is off."""
+        return self.distance.arrays()
+
+    def write(self, folder: Path) -> list[str]:
+        """Write what is neither JSON nor an array into a model folder, and return the names of the files."""
+        return []
+
     def probabilities(self, logits: ArrayLike) -> Floats:
         """Calibrated probabilities of logits [n, classes]; with a background class they sum to less than 1."""
         return self.calibrator.probabilities(self.calibrator.scaled(np.asarray(logits, np.float64)))
@@ -148,3 +260,30 @@ class AnyRule(ABC):
     def is_right(self, answers: Ints, labels: Ints) -> Mask:
         """Whether each answer is that of the label, or a group above it, bool [n]."""
         return answers == labels
+
+
+RULES: Registry[type[AnyRule]] = Registry("learners.rule")
+
+
+def read_rule(
+    confidence: Mapping[str, Any],
+    arrays: Mapping[str, ArrayLike] | None = None,
+    files: Mapping[str, Path] | None = None,
+    classes: Sequence[str] = (),
+) -> AnyRule:
+    """The rule of a model folder: that of the first class in `RULES` that claims it. The parameters are those of
+    `learners.rule.stored.Stored`.
+
+    Raises
+    ------
+    SecondhandError : no class claims it, or as `AnyRule.restore`.
+    """
+    stored = Stored(confidence, arrays or {}, files or {}, classes)
+    for kinds in RULES.in_turn():
+        for kind in kinds:
+            if kind.claims(stored):
+                return kind.restore(stored)
+    raise SecondhandError(
+        f"confidence.calibrator={quoted(confidence.get('calibrator'))}: none of the rules {', '.join(RULES)} reads this. "
+        "Install the package that made the model if you trust it, or copy the folder again"
+    )

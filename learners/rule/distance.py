@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError, counted
 from learners.rule.arrays import Floats, Groups, Mask, Outputs
 from learners.rule.conformal import CalibrationScores
 from learners.rule.folds import Folds
-from learners.rule.scores.base import Score, check_features
+from learners.rule.scores.base import Score, check_features, check_sorted
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.rmds import AXES, PER_AXIS, RMDS
 
@@ -28,6 +29,14 @@ DISTANCE_OFF = (
     "The model has no reference features, so distances are not measured. Files of unknown classes are "
     "recognised by their logits only"
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistanceJson:
+    """What ``config.json`` has of a `Distance`."""
+
+    alpha: Annotated[float, Meta(ge=0, lt=1)]
+    on: bool
 
 
 @dataclass(frozen=True)
@@ -199,6 +208,44 @@ class Distance:
             copy = np.array([self.copy])
             values |= {"of_class": self.calibration.array(), "copy": copy, **self.score.arrays()}
         return {f"distance.{name}": value for name, value in values.items()}
+
+    def to_json(self) -> dict[str, object]:
+        """The distance as JSON, without its `arrays`."""
+        return {"alpha": self.alpha, "on": self.knn is not None}
+
+    @classmethod
+    def restore(
+        cls, stored: DistanceJson, arrays: Mapping[str, ArrayLike]
+    ) -> tuple[Distance, list[str]]:
+        """The distance of `to_json` and `arrays`, and notes: it is off, with a note, where the arrays are missing.
+
+        Raises
+        ------
+        SecondhandError : some of its arrays are missing, or damaged.
+        """
+        if "distance.reference" not in arrays:
+            return cls(stored.alpha), [DISTANCE_OFF] if stored.on else []
+        values = {
+            k.removeprefix("distance."): v for k, v in arrays.items() if k.startswith("distance.")
+        }
+        score = RMDS() if "sphere" in values else None
+        calibration = "calibration" if score is None else "of_class"
+        knn = KNN()
+        try:
+            knn.restore(values)
+            if score is not None:
+                score.restore(values)
+            copy = check_sorted(values["copy"] if score else [0.0], "distance.copy")
+            known = CalibrationScores.read(values[calibration], f"distance.{calibration}")
+        except KeyError as error:
+            raise SecondhandError(
+                f"distance.{error.args[0]} is missing in reference.safetensors. Train the model again"
+            ) from None
+        if len(copy) != 1 or not 0 <= copy[0] <= 2:
+            raise SecondhandError(
+                "distance.copy in reference.safetensors: expected one number from 0 to 2. Train the model again"
+            )
+        return cls(stored.alpha, knn, known, score, float(copy[0])), []
 
 
 def _scores(

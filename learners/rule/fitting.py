@@ -18,13 +18,14 @@ from learners.rule.arrays import (
     known_labels,
     softmax,
 )
-from learners.rule.base import AnyRule
+from learners.rule.base import PROBABILITY, AnyRule
 from learners.rule.calibrators import Platt, TemperatureScaling
 from learners.rule.conformal import CalibrationScores
 from learners.rule.distance import ALPHA, DISTANCE_OFF, Distance
+from learners.rule.floor import KEPT, Floor
 from learners.rule.folds import Folds
 from learners.rule.labels import LabelRule
-from learners.rule.rule import KEPT, PROBABILITY, Floor, Rule
+from learners.rule.rule import Rule
 from learners.rule.scores.base import SCORES, check_features, fit_score
 from learners.rule.scores.msp import MSP
 from learners.rule.thresholds import (

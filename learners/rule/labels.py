@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from datasets.core.checked import REMEDY, read_as
 from datasets.core.errors import SecondhandError
+from learners.files.jsonable import jsonable
 from learners.rule.arrays import Floats, Groups, Mask, Outputs, check_logits
-from learners.rule.base import TINY, AnyRule
+from learners.rule.base import RULES, TINY, AnyRule, Terms
 from learners.rule.calibrators import Platt
+from learners.rule.conformal import CalibrationScores
 from learners.rule.decisions import NO_CLASS, Decisions
 from learners.rule.distance import ALPHA, Distance
 from learners.rule.folds import Folds
 from learners.rule.reasons import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION
 from learners.rule.scores.base import Floats32, check_features
-from learners.rule.thresholds import Threshold, check_threshold, threshold_for_accuracy
+from learners.rule.stored import AnyRuleJson, Stored
+from learners.rule.thresholds import (
+    Threshold,
+    check_probability,
+    check_threshold,
+    threshold_for_accuracy,
+)
 
 if TYPE_CHECKING:
     from learners.cli.settings import ConfidenceSettings
@@ -27,6 +37,20 @@ LIKELY = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelsJson:
+    labels: tuple[Threshold, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelRuleJson(AnyRuleJson):
+    """What ``config.json`` has of a `LabelRule`."""
+
+    calibrator: Platt
+    threshold: LabelsJson
+
+
+@RULES.add
+@dataclass(frozen=True, kw_only=True)
 class LabelRule(AnyRule):
     """Assigns the labels that reach their ``thresholds`` [classes], unless the item is out of distribution.
 
@@ -35,13 +59,23 @@ class LabelRule(AnyRule):
 
     calibrator: Platt
     thresholds: tuple[Threshold, ...]
+    name: ClassVar[str] = "labels"
     exclusive = False
     by_best = False
 
     @property
-    def lowest(self) -> float:
-        """The lowest threshold."""
-        return min(threshold.value for threshold in self.thresholds)
+    def terms(self) -> Terms:
+        by_label = tuple(threshold.value for threshold in self.thresholds)
+        targets = (one.target for one in self.thresholds if not math.isnan(one.target))
+        lowest = Threshold(min(by_label), target=next(targets, math.nan))
+        return Terms(threshold=lowest, by_label=by_label)
+
+    @property
+    def known_scores(self) -> CalibrationScores:
+        raise SecondhandError(
+            "p-values: multi-label models have no score that separates known from unknown classes. Train with one label "
+            "per file"
+        )
 
     def again(self, decisions: Decisions) -> Decisions:
         least = np.array([threshold.value for threshold in self.thresholds])
@@ -91,14 +125,42 @@ class LabelRule(AnyRule):
         numbers = zip(self.calibrator.scale, self.calibrator.shift, self.thresholds, strict=True)
         return {
             "temperature": 1.0,
-            "threshold": self.lowest,
-            "threshold_on": "probability",
+            "threshold": self.terms.threshold.value,
+            "threshold_on": self.terms.on,
             "floors": {},
             "labels": [
                 {"scale": scale, "shift": shift, "threshold": threshold.value}
                 for scale, shift, threshold in numbers
             ],
         }
+
+    @classmethod
+    def claims(cls, stored: Stored) -> bool:
+        return stored.has_calibrator("scale")
+
+    @classmethod
+    def restore(cls, stored: Stored) -> LabelRule:
+        read = read_as(LabelRuleJson, stored.confidence, "confidence")
+        calibrator, labels = read.calibrator, read.threshold.labels
+        lengths = len(calibrator.scale), len(calibrator.shift), len(labels)
+        if {*lengths} != {read.classes}:
+            raise SecondhandError(
+                "confidence.calibrator and confidence.threshold.labels: {} values of scale, {} of shift and {} thresholds, "
+                "but the model has {} classes. {}".format(*lengths, read.classes, REMEDY)
+            )
+        for number, threshold in enumerate(labels):
+            check_probability(threshold, f"threshold.labels[{number}]")
+        distance, notes = Distance.restore(read.distance, stored.arrays)
+        return LabelRule(
+            classes=read.classes,
+            calibrator=calibrator,
+            distance=distance,
+            thresholds=labels,
+            notes=(*read.notes, *notes),
+        )
+
+    def _threshold_json(self) -> dict[str, object]:
+        return {"labels": jsonable([*self.thresholds])}
 
     def merged(self, probabilities: Floats) -> Floats:
         """The normalised geometric mean of each label, present and absent."""

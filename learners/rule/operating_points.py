@@ -9,6 +9,7 @@ from typing import Any
 
 from datasets.core.checked import Count, Share, read_as
 from datasets.core.errors import SecondhandError
+from learners.rule.base import AnyRule
 from learners.rule.rule import Rule
 
 #: Fractions of known items that the score lets pass, at the model's threshold.
@@ -68,7 +69,7 @@ class OperatingPoint:
         """The limits as text (`limits_text`); "" without answers."""
         return limits_text(self.low, self.high) if self.answered else ""
 
-    def apply_to(self, rule: Rule) -> Rule:
+    def apply_to(self, rule: AnyRule) -> AnyRule:
         """The model's ``rule`` with these overrides."""
         return rule.but(**self.overrides)
 

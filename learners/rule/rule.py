@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from datasets.core.errors import SecondhandError
-from learners.rule.arrays import Floats, Mask
-from learners.rule.base import TINY, AnyRule
+from datasets.core.checked import REMEDY, read_as
+from datasets.core.errors import SecondhandError, quoted
+from learners.files.jsonable import jsonable
+from learners.rule.arrays import Floats
+from learners.rule.base import PROBABILITY, RULES, TINY, AnyRule, Terms
 from learners.rule.calibrators import TemperatureScaling
 from learners.rule.conformal import CalibrationScores
 from learners.rule.decisions import Decisions
 from learners.rule.distance import Distance
+from learners.rule.floor import KEPT, Floor
 from learners.rule.reasons import (
     AMBIGUOUS,
     BACKGROUND,
@@ -23,50 +27,30 @@ from learners.rule.reasons import (
     OUT_OF_DISTRIBUTION,
     UNUSUAL,
 )
-from learners.rule.scores.base import SCORES, Floats32, Score
+from learners.rule.scores.base import SCORES, Floats32, Score, restore_score
 from learners.rule.scores.msp import MSP
-from learners.rule.thresholds import Threshold, check_threshold
+from learners.rule.stored import AnyRuleJson, Stored
+from learners.rule.thresholds import Threshold, check_probability, check_threshold
 
-#: Percentages of known items for which a model stores the floors of its scores.
-KEPT = range(50, 100)
-#: What a threshold is on, where it is not the name of a score.
-PROBABILITY = "probability"
-
-
-@dataclass(frozen=True)
-class Floor:
-    """The out-of-distribution score, and the least value with which an item is answered.
-
-    Attributes
-    ----------
-    score : the score in use.
-    by_score : lowest accepted value of each stored score, by name; without one all items pass.
-    by_kept : for each stored score the values that let at least 50, 51, ... 99 % of the calibration items pass, so that
-        another fraction can be chosen without these items; empty without any.
-    exempt : bool [classes], classes without a floor.
-    calibration : the scores in use of the calibration items; empty if they are not stored.
-    """
-
-    score: Score = field(default_factory=MSP)
-    by_score: Mapping[str, float] = field(default_factory=dict)
-    by_kept: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    exempt: Mask | None = None
-    calibration: CalibrationScores = field(default_factory=CalibrationScores)
-
-    @property
-    def value(self) -> float:
-        """Lowest accepted value of the score in use."""
-        return self.by_score.get(self.score.name, -np.inf)
-
-    def keeping(self, fraction: float) -> Floor:
-        """The floor that lets at least ``fraction`` of the calibration items pass, rounded up to a whole percent; 1
-        removes it.
-        """
-        number = math.ceil(round(100 * fraction, 6)) - KEPT.start
-        values = {} if fraction == 1 else {name: row[number] for name, row in self.by_kept.items()}
-        return replace(self, by_score=values)
+#: Name of the calibration items' scores in reference.safetensors.
+_CALIBRATION = "known.calibration"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ThresholdJson:
+    on: str
+    overall: Threshold
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleJson(AnyRuleJson):
+    """What ``config.json`` has of a `Rule`."""
+
+    calibrator: TemperatureScaling
+    threshold: ThresholdJson
+
+
+@RULES.add
 @dataclass(frozen=True, kw_only=True)
 class Rule(AnyRule):
     """An item is answered with its best class if
@@ -95,6 +79,7 @@ class Rule(AnyRule):
     by_class: Floats | None = None
     floor: Floor = field(default_factory=Floor)
     events: Threshold | None = None
+    name: ClassVar[str] = "classes"
 
     @property
     def is_guaranteed(self) -> bool:
@@ -121,17 +106,16 @@ class Rule(AnyRule):
         )
 
     @property
-    def for_events(self) -> Rule:
-        """The rule for the merged probabilities of an event, which have no distance and no score: a threshold alone.
+    def terms(self) -> Terms:
+        name = self.floor.score.name
+        floor = self.floor.by_score.get(name)
+        score = "" if floor is None else name
+        return Terms(threshold=self.threshold, on=self.on, score=score, floor=floor)
 
-        Raises
-        ------
-        SecondhandError : the model has no threshold for events.
-        """
+    @property
+    def for_events(self) -> Rule | None:
         if self.events is None:
-            raise SecondhandError(
-                "the model has no threshold for events. Give --threshold, or predict the files one by one"
-            )
+            return None
         return Rule(
             classes=self.classes,
             calibrator=self.calibrator,
@@ -214,20 +198,13 @@ class Rule(AnyRule):
         out |= {} if knn is None else {knn.name: knn}
         return out | {MSP.name: MSP()}
 
-    def known_p(self, known: Floats) -> Floats:
-        """Conformal p-values (arXiv:2104.08279), [n] in (0, 1], of items with the out-of-distribution scores ``known``.
-
-        A file of the known classes has a p-value of at most t with a probability of at most t.
-
-        Raises
-        ------
-        SecondhandError : the model does not store the scores of its calibration items.
-        """
+    @property
+    def known_scores(self) -> CalibrationScores:
         if not len(self.floor.calibration):
             raise SecondhandError(
                 "p-values: the model does not store the scores of its calibration files. Train it again"
             )
-        return self.floor.calibration.p(known)
+        return self.floor.calibration
 
     def at(self, value: float) -> Self:
         """The rule with another value of its threshold, on whatever it is, and the same floor."""
@@ -250,6 +227,65 @@ class Rule(AnyRule):
             "threshold_on": self.on,
             "floors": dict(self.floor.by_score),
         }
+
+    @classmethod
+    def claims(cls, stored: Stored) -> bool:
+        return stored.has_calibrator("temperature") and not stored.files
+
+    @classmethod
+    def restore(cls, stored: Stored) -> Rule:
+        read = read_as(RuleJson, stored.confidence, "confidence")
+        threshold, on = read.threshold.overall, read.threshold.on
+        floor = Floor.restore(read.score)
+        if on not in (PROBABILITY, floor.score.name):
+            raise SecondhandError(
+                f"confidence.threshold.on={quoted(on)} (expected probability or {floor.score.name}). {REMEDY}"
+            )
+        if on == PROBABILITY:
+            check_probability(threshold, "threshold.overall")
+        if read.events is not None:
+            check_probability(read.events, "events")
+        distance, notes = Distance.restore(read.distance, stored.arrays)
+        if distance.knn is None and floor.score.needs_features:
+            if on != PROBABILITY:
+                raise SecondhandError(
+                    f"confidence.threshold.on is {on!r}, a score that needs reference.safetensors: put this file into the "
+                    "model folder, or train the model again"
+                )
+            notes.append(
+                f"The score {floor.score.name} needs reference features; the model uses msp"
+            )
+            floor = replace(floor, score=MSP())
+        restore_score(floor.score, stored.arrays)
+        calibration = CalibrationScores.read(stored.arrays.get(_CALIBRATION, ()), _CALIBRATION)
+        return Rule(
+            classes=read.classes,
+            calibrator=read.calibrator,
+            distance=distance,
+            threshold=threshold,
+            on=on,
+            floor=replace(floor, calibration=calibration),
+            events=read.events,
+            notes=(*read.notes, *notes),
+        )
+
+    def to_json(self) -> dict[str, object]:
+        own = {"score": self.floor.to_json(), "events": jsonable(self.events)}
+        return super().to_json() | own
+
+    def _threshold_json(self) -> dict[str, object]:
+        return {"on": self.on, "overall": jsonable(self.threshold)}
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Those of the distance, and those of the score under ``score.``."""
+        score, of_distances = self.floor.score, super().arrays()
+        out = {f"score.{key}": value for key, value in score.arrays().items()}
+        for own, of_distance in score.shared.items():
+            if f"distance.{of_distance}" in of_distances:
+                del out[f"score.{own}"]
+        if self.distance.knn is not None and len(self.floor.calibration):
+            out[_CALIBRATION] = self.floor.calibration.array()
+        return out | of_distances
 
     def merged(self, probabilities: Floats) -> Floats:
         """The normalised geometric mean, with that of the background class if there is one: the softmax of mean logits."""

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import ArrayLike
 
-from datasets.core.checked import Share
+from datasets.core.checked import REMEDY, Share
 from datasets.core.errors import SecondhandError, counted
 from learners.rule.arrays import Floats, Groups, Mask, check_scores, with_margin
 
@@ -77,6 +77,14 @@ def check_threshold(value: object) -> float:
     if isinstance(value, bool) or not 0 <= number <= 1:
         raise SecondhandError(f"threshold {value!r}: expected a number from 0 to 1")
     return number
+
+
+def check_probability(threshold: Threshold, name: str) -> None:
+    """Raise SecondhandError unless the threshold called ``name`` in the JSON of a rule is one on a probability."""
+    if not 0 <= threshold.value <= 1:
+        raise SecondhandError(
+            f"confidence.{name}.value={threshold.value} (expected 0 to 1). {REMEDY}"
+        )
 
 
 def threshold_for_accuracy(

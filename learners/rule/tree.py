@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,11 +20,14 @@ from datasets.core.cells import read_csv, write_rows
 from datasets.core.errors import SecondhandError, quoted
 from datasets.items.labels import UNKNOWN, clean_label, label_error, spelling_key
 from learners.rule.arrays import Floats, Ints, Mask
-from learners.rule.base import AnyRule
+from learners.rule.base import PROBABILITY, RULES
 from learners.rule.decisions import Branch, Decisions
 from learners.rule.reasons import AMBIGUOUS
-from learners.rule.rule import PROBABILITY, Rule
+from learners.rule.rule import Rule
+from learners.rule.stored import Stored
 
+#: Name of the file in a model folder.
+FILE = "classes.csv"
 COLUMNS = ("label", "parent")
 #: Limits of the file, which may come from an untrusted source.
 MAX_BYTES, MAX_DEPTH = 8 << 20, 50
@@ -120,6 +124,7 @@ class Tree:
         return chains, np.take_along_axis(sums.T, chains, axis=1)
 
 
+@RULES.add
 @dataclass(frozen=True, kw_only=True)
 class TreeRule(Rule):
     """A rule that answers items whose class is ambiguous with a group of the ``tree``, where the group passes as a class
@@ -130,6 +135,7 @@ class TreeRule(Rule):
     """
 
     tree: Tree
+    name: ClassVar[str] = "tree"
     unused = ()
     by_best = False
 
@@ -168,11 +174,25 @@ class TreeRule(Rule):
     def is_right(self, answers: Ints, labels: Ints) -> Mask:
         return self.tree.holds(answers, labels)
 
+    @property
+    def class_tree(self) -> Tree:
+        return self.tree
 
-def with_tree(rule: AnyRule, tree: Tree | None) -> AnyRule:
-    """The rule with the groups of a tree, or without any for None; a multi-label rule has none."""
-    if not isinstance(rule, Rule):
-        return rule
+    @classmethod
+    def claims(cls, stored: Stored) -> bool:
+        return stored.has_calibrator("temperature") and FILE in stored.files
+
+    @classmethod
+    def restore(cls, stored: Stored) -> Rule:
+        return with_tree(super().restore(stored), read_tree(stored.files[FILE], stored.classes))
+
+    def write(self, folder: Path) -> list[str]:
+        self.tree.write(folder / FILE)
+        return [FILE]
+
+
+def with_tree(rule: Rule, tree: Tree | None) -> Rule:
+    """The rule with the groups of a tree, or without any for None."""
     values = {item.name: getattr(rule, item.name) for item in fields(Rule)}
     return Rule(**values) if tree is None else TreeRule(**values, tree=tree)
 

@@ -24,12 +24,11 @@ from datasets.core.part import Part
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import FIELDS, Prediction
 from learners.rule.arrays import Outputs
-from learners.rule.base import AnyRule
+from learners.rule.base import AnyRule, read_rule
 from learners.rule.calibrators import Temperature
 from learners.rule.distance import Distance
 from learners.rule.fitting import fit_rule, uncalibrated
 from learners.rule.reasons import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, Reason, Why
-from learners.rule.stored import arrays_of, read_rule, to_json
 from learners.rule.thresholds import Threshold
 from learners.rule.tree import Tree, with_tree
 from learners.templates import percent
@@ -166,8 +165,8 @@ def test_the_rule_in_force_is_the_models(options, rule, words):
     logits = 3 * np.eye(3)[labels] + rng.normal(size=(200, 3))
     items = Outputs(logits, labels, logits.astype(np.float32))
     fitted = fit_rule(items, items, ConfidenceSettings(**options), alpha=0)
-    stored = json.loads(json.dumps(to_json(fitted)))
-    for one in (fitted, read_rule(stored, arrays_of(fitted))):
+    stored = json.loads(json.dumps(fitted.to_json()))
+    for one in (fitted, read_rule(stored, fitted.arrays())):
         fitted_rule = PageRule(one, "abc")
         assert (fitted_rule.kind, fitted_rule.on) == rule[:2]
         assert fitted_rule.threshold == one.threshold

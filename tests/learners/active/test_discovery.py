@@ -17,10 +17,9 @@ from learners.active.discovery import (
 )
 from learners.inference.predictions import Prediction
 from learners.rule.arrays import Outputs
-from learners.rule.base import AnyRule
+from learners.rule.base import AnyRule, read_rule
 from learners.rule.fitting import fit_rule
 from learners.rule.reasons import OUT_OF_DISTRIBUTION, Reason
-from learners.rule.stored import arrays_of, read_rule, to_json
 
 KNOWN, NEW = 3, 2
 
@@ -76,7 +75,7 @@ def test_at_most_a_tenth_of_the_files_called_new_are_known():
         fitted = fit_rule(files(rng, 100, known), files(rng, 100, known))
         items = files(rng, 90, [0, 1, 2, 3])
         new = benjamini_hochberg(
-            fitted.known_p(fitted.decide(items.logits, items.features).known), 0.1
+            fitted.known_scores.p(fitted.decide(items.logits, items.features).known), 0.1
         )
         rates.append((new & (items.labels < KNOWN)).sum() / max(1, new.sum()))
         powers.append(new[items.labels >= KNOWN].mean())
@@ -158,9 +157,9 @@ def test_too_few_calibration_files_discover_nothing():
 
 
 def test_the_calibration_scores_are_kept_in_the_folder(confidence):
-    again = read_rule(to_json(confidence), arrays_of(confidence))
+    again = read_rule(confidence.to_json(), confidence.arrays())
     known = np.array([-9.0, -1.0, 0.0])
-    assert (again.known_p(known) == confidence.known_p(known)).all()
-    missing = {k: v for k, v in arrays_of(confidence).items() if k != "known.calibration"}
+    assert (again.known_scores.p(known) == confidence.known_scores.p(known)).all()
+    missing = {k: v for k, v in confidence.arrays().items() if k != "known.calibration"}
     with pytest.raises(SecondhandError, match="Train it again"):
-        read_rule(to_json(confidence), missing).known_p(known)
+        read_rule(confidence.to_json(), missing).known_scores.p(known)

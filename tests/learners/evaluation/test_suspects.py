@@ -22,8 +22,8 @@ from learners.evaluation.suspects import (
     label_suspects,
     near_duplicates,
 )
+from learners.rule.base import read_rule
 from learners.rule.scores.knn import KNN
-from learners.rule.stored import arrays_of, read_rule, to_json
 from tests.learners.evaluations import make_bundle, make_evaluation
 
 
@@ -116,8 +116,8 @@ def prepared(scenes: list[Path]):
     rng = np.random.default_rng(5)
     reference = rng.normal(size=(20, 8)).astype(np.float32)
     reference /= np.linalg.norm(reference, axis=1, keepdims=True)
-    arrays = {**arrays_of(bundle.rule), "distance.reference": reference}
-    bundle.rule = read_rule(to_json(bundle.rule), arrays)
+    arrays = {**bundle.rule.arrays(), "distance.reference": reference}
+    bundle.rule = read_rule(bundle.rule.to_json(), arrays)
     trained = trained_rows(scenes[:20], ["a", "b"] * 10)
     return bundle, evaluation, reference, trained
 
@@ -197,5 +197,5 @@ def test_nothing_is_claimed_where_rows_and_features_do_not_fit(scenes):
     scored = score_items(evaluation, bundle)
     pairs = near_duplicates(evaluation, bundle, scored, trained.head(19), opened)
     assert pairs.empty
-    bundle.rule = read_rule(to_json(bundle.rule))
+    bundle.rule = read_rule(bundle.rule.to_json())
     assert near_duplicates(evaluation, bundle, scored, trained, opened).empty

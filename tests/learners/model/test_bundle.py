@@ -22,8 +22,8 @@ from learners.backbones.building import build
 from learners.backbones.spec import NetworkSpec
 from learners.model import bundle as bundles
 from learners.model.bundle import CARD, CONFIG, REFERENCE, WEIGHTS, Bundle, load_bundle, save_bundle
+from learners.rule.base import read_rule
 from learners.rule.fitting import uncalibrated
-from learners.rule.stored import arrays_of, read_rule, to_json
 from tests.learners.rules import plain_rule
 
 CLASSES = ["apple", "Birne, reif", "<script>alert(1)</script> # heading"]
@@ -40,7 +40,7 @@ def make(backbone: str = "test_resnet", size: int = 32, **options: Any) -> Bundl
         classes=CLASSES,
         preprocessing=preprocessing,
         rule=read_rule(
-            to_json(plain_rule(len(CLASSES), temperature=1.5, threshold=0.9)),
+            plain_rule(len(CLASSES), temperature=1.5, threshold=0.9).to_json(),
             {"distance.reference": np.eye(3, 2), "distance.calibration": np.arange(-3.0, 0.0)},
         ),
         provenance={"data": "photos/", "seed": 3},
@@ -92,7 +92,7 @@ def refuse(folder: Path, names: str, match: str) -> None:
 def test_a_model_before_calibration_comes_back_as_one(tmp_path):
     model = save_bundle(replace(make(), rule=None), tmp_path / "model")
     loaded = load_bundle(model)
-    assert to_json(loaded.rule) == to_json(uncalibrated(len(CLASSES)))
+    assert loaded.rule.to_json() == uncalibrated(len(CLASSES)).to_json()
     assert loaded.rule.calibrator.temperature.value == 1
     assert loaded.rule.distance.reference is None
 
@@ -119,10 +119,10 @@ def test_what_is_loaded_is_what_was_saved(backbone, size, head, members, tmp_pat
         assert torch.equal(loaded.network(x), original.network(x))
     assert loaded.rule is not None
     assert original.rule is not None
-    assert to_json(loaded.rule) == to_json(original.rule)
-    arrays = arrays_of(original.rule)
+    assert loaded.rule.to_json() == original.rule.to_json()
+    arrays = original.rule.arrays()
     assert set(arrays) == {"distance.reference", "distance.calibration"}
-    for name, value in arrays_of(loaded.rule).items():
+    for name, value in loaded.rule.arrays().items():
         np.testing.assert_array_equal(value, arrays.pop(name), strict=True)
     assert not arrays
     for name in ("spec", "classes", "preprocessing", "spectrogram", "provenance", "metrics"):

@@ -9,11 +9,11 @@ from scipy.special import expit, ndtr
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
 from learners.rule.arrays import Outputs
+from learners.rule.base import read_rule
 from learners.rule.calibrators import Platt, Temperature, TemperatureScaling, cautious
 from learners.rule.conformal import CalibrationScores
 from learners.rule.fitting import fit_rule
 from learners.rule.scores.combined import Combined
-from learners.rule.stored import arrays_of, read_rule, to_json
 
 DRAWS = 200
 
@@ -83,17 +83,17 @@ def test_a_rule_of_groups_is_stored_with_them_and_says_when_they_are_too_few() -
     centres = np.random.default_rng(0).normal(size=(3, 24)) / 2
     train, new = world(1, 300, 1, centres), world(2, 500, 1, centres)
     rule = fit_rule(world(3, 25, 6, centres), train)
-    again = read_rule(to_json(rule), arrays_of(rule))
+    again = read_rule(rule.to_json(), rule.arrays())
     first = rule.decide(new.logits, new.features)
     np.testing.assert_array_equal(
         again.decide(new.logits, new.features).distance_p, first.distance_p
     )
-    assert again.known_p(first.known) == pytest.approx(rule.known_p(first.known))
+    assert again.known_scores.p(first.known) == pytest.approx(rule.known_scores.p(first.known))
     assert rule.floor.calibration.p(np.array([-np.inf])) == 1 / 26
-    arrays = arrays_of(rule)
+    arrays = rule.arrays()
     arrays["distance.of_class"] = arrays["distance.of_class"] * [[1], [-1]]
     with pytest.raises(SecondhandError, match=r"distance\.of_class.*shares"):
-        read_rule(to_json(rule), arrays)
+        read_rule(rule.to_json(), arrays)
     few = fit_rule(world(3, 10, 15, centres), train)
     assert not few.distance.refuses(few.decide(new.logits, new.features + 100).distance_p).any()
     assert any("150 calibration items in 10 groups" in note and "20" in note for note in few.notes)

@@ -12,10 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
 from learners.rule.arrays import Outputs
-from learners.rule.base import AnyRule
+from learners.rule.base import AnyRule, read_rule
 from learners.rule.calibrators import fit_platt
 from learners.rule.labels import fit_label_rule
-from learners.rule.stored import arrays_of, read_rule, to_json
 
 pytestmark = pytest.mark.slow
 
@@ -121,8 +120,8 @@ def test_what_is_out_of_distribution_is_unknown_whatever_its_probabilities():
     known = model.decide(z[:200], near[700:])
     out_of_distribution = [reason == "out of distribution" for reason in known.reason]
     assert np.mean(out_of_distribution) == pytest.approx(0.05, abs=0.04)
-    stored = json.loads(json.dumps(to_json(model)))
-    again = read_rule(stored, arrays_of(model))
+    stored = json.loads(json.dumps(model.to_json()))
+    again = read_rule(stored, model.arrays())
     for one in (model, again):
         refused = one.decide(z[:50], outliers)
         assert not refused.predicted.any()
@@ -141,7 +140,7 @@ def test_what_is_not_known_has_no_part_in_it():
         fit_label_rule(Outputs(logits[:n]), y[:n], ConfidenceSettings(), NAMES)
         for n, y in ((600, half), (300, targets))
     )
-    assert to_json(part) == to_json(first)
+    assert part.to_json() == first.to_json()
 
 
 def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
@@ -167,7 +166,7 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
 
 def test_it_is_read_as_it_was_written_and_every_value_is_checked():
     model = fitted(500, target=0.9)
-    stored = json.loads(json.dumps(to_json(model)))
+    stored = json.loads(json.dumps(model.to_json()))
     again = read_rule(stored)
     logits, _ = sample(50)
     ours, theirs = model.decide(logits), again.decide(logits)

@@ -15,6 +15,7 @@ import pytest
 from learners.rule.calibrators import Temperature, TemperatureScaling
 from learners.rule.decisions import NO_CLASS, Decisions
 from learners.rule.distance import Distance
+from learners.rule.floor import Floor
 from learners.rule.reasons import (
     AMBIGUOUS,
     BACKGROUND,
@@ -24,7 +25,7 @@ from learners.rule.reasons import (
     Reason,
     Why,
 )
-from learners.rule.rule import Floor, Rule
+from learners.rule.rule import Rule
 from learners.rule.thresholds import Threshold
 
 #: The first of two items just passes each condition, the second fails each.

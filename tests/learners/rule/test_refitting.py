@@ -7,6 +7,7 @@ import pytest
 from scipy.special import expit, logit, logsumexp
 
 from learners.rule.arrays import Outputs
+from learners.rule.base import read_rule
 from learners.rule.calibrators import Temperature
 from learners.rule.fitting import fit_rule
 from learners.rule.refitting import (
@@ -16,7 +17,6 @@ from learners.rule.refitting import (
     refit_threshold,
     refitted,
 )
-from learners.rule.stored import read_rule, to_json
 
 START = Temperature(1.0, 0.8, 1.2, 200)
 
@@ -133,4 +133,4 @@ def test_files_of_unknown_classes_raise_the_threshold() -> None:
     assert hits.mean() >= 0.88
     assert careful.threshold.coverage == pytest.approx((answered >= 0).mean())
     assert careful.threshold.accuracy == pytest.approx(hits.mean())
-    assert to_json(read_rule(to_json(careful))) == to_json(careful)
+    assert read_rule(careful.to_json()).to_json() == careful.to_json()

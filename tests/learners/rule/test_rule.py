@@ -11,13 +11,13 @@ import pytest
 from datasets.core.errors import SecondhandError
 from learners.cli.settings import ConfidenceSettings
 from learners.rule.arrays import Outputs, softmax
+from learners.rule.base import read_rule
 from learners.rule.calibrators import fit_temperature
 from learners.rule.decisions import NO_CLASS
 from learners.rule.fitting import fit_rule, uncalibrated
 from learners.rule.reasons import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, UNUSUAL
 from learners.rule.scores.base import SCORES
 from learners.rule.scores.rmds import RMDS
-from learners.rule.stored import arrays_of, read_rule, to_json
 from tests.learners.rules import plain_rule
 
 WIDTH = 16
@@ -233,7 +233,7 @@ def test_distance_p_is_the_rank_among_calibration_items(labelled):
     if labelled:  # a file as near as a copy counts as that training item
         p[pairwise_distances(new, reference).min(axis=1) <= copy_distance(train, features)] = 1
     np.testing.assert_allclose(model.decide(new_logits, new).distance_p, p)
-    again = read_rule(to_json(model), arrays_of(model))
+    again = read_rule(model.to_json(), model.arrays())
     np.testing.assert_array_equal(
         again.decide(new_logits, new).distance_p, model.decide(new_logits, new).distance_p
     )
@@ -279,7 +279,7 @@ def test_a_target_out_of_reach_answers_no_more_than_without_it(score, target):
     (note,) = [note for note in model.notes if "cannot guarantee" in note]
     assert "--threshold" in note
     assert "--target-accuracy" in note
-    again = read_rule(json.loads(json.dumps(to_json(model))), arrays_of(model))
+    again = read_rule(json.loads(json.dumps(model.to_json())), model.arrays())
     assert (again.decide(logits, features).label == model.decide(logits, features).label).all()
 
 
@@ -330,8 +330,8 @@ def test_bad_settings_are_quoted(options, message):
 @pytest.mark.parametrize("options", [{}, {"target_accuracy": 0.9}, {"background": True}])
 def test_json_and_arrays_there_and_back(score, options):
     model = fitted(score=score, **options)
-    text = json.dumps(to_json(model), allow_nan=False)
-    arrays = {key: np.array(value) for key, value in arrays_of(model).items()}
+    text = json.dumps(model.to_json(), allow_nan=False)
+    arrays = {key: np.array(value) for key, value in model.arrays().items()}
     assert sum(value.shape == (800, WIDTH) for value in arrays.values()) == 1  # stored once
     again = read_rule(json.loads(text), arrays)
     logits, _, features = world(200, seed=7)
@@ -340,14 +340,14 @@ def test_json_and_arrays_there_and_back(score, options):
     np.testing.assert_array_equal(a.label, b.label)
     np.testing.assert_allclose(a.distance_p, b.distance_p)
     np.testing.assert_allclose(a.known, b.known, rtol=1e-5)
-    assert to_json(again) == to_json(model)
+    assert again.to_json() == model.to_json()
     assert again.calibrator.background == ("background" in options)
 
 
 def test_without_reference_features_it_works_and_says_what_is_off():
     logits, labels, _ = world(200, seed=1)
     unreferenced = fit_rule(Outputs(logits, labels))
-    restored = read_rule(to_json(fitted()))
+    restored = read_rule(fitted().to_json())
     for model in (unreferenced, restored):
         assert any("no reference features" in note for note in model.notes)
         assert any("uses msp" in note for note in model.notes)
@@ -355,13 +355,13 @@ def test_without_reference_features_it_works_and_says_what_is_off():
         assert np.isnan(decided.distance_p).all()
         assert OUT_OF_DISTRIBUTION not in decided.reason
         assert (decided.label != NO_CLASS).any()
-        assert arrays_of(model) == {}
-    again = read_rule(to_json(unreferenced))
-    assert to_json(again) == to_json(unreferenced)
+        assert model.arrays() == {}
+    again = read_rule(unreferenced.to_json())
+    assert again.to_json() == unreferenced.to_json()
 
 
 def test_a_threshold_on_a_lost_score_is_refused():
-    settings = to_json(fitted(target_accuracy=0.9))
+    settings = fitted(target_accuracy=0.9).to_json()
     with pytest.raises(SecondhandError, match=r"confidence\.threshold\.on.*reference\.safetensors"):
         read_rule(settings)
 
@@ -397,19 +397,19 @@ def test_a_threshold_on_a_lost_score_is_refused():
 )
 def test_a_bad_value_in_json_is_named(key, bad):
     model = fitted()
-    settings = json.loads(json.dumps(to_json(model)))
+    settings = json.loads(json.dumps(model.to_json()))
     *outer, last = key.split(".")
     parent = settings
     for name in outer:
         parent = parent[name]
     parent[last] = bad
     with pytest.raises(SecondhandError, match=rf"confidence\.{key}"):
-        read_rule(settings, arrays_of(model))
+        read_rule(settings, model.arrays())
 
 
 def test_missing_and_foreign_keys_and_arrays_are_named():
     model = fitted()
-    settings, arrays = to_json(model), arrays_of(model)
+    settings, arrays = model.to_json(), model.arrays()
     with pytest.raises(SecondhandError, match=r"confidence\.notes is missing"):
         read_rule({k: v for k, v in settings.items() if k != "notes"}, arrays)
     with pytest.raises(SecondhandError, match=r"confidence\.code"):
@@ -497,7 +497,7 @@ def test_another_threshold_or_score_leaves_the_rest():
     for name in ("msp", "rmds"):  # one on the logits, one on the features
         other = model.but(score=name)
         assert (other.decide(logits, features).label == before.label).all()
-        again = read_rule(to_json(other), arrays_of(other))
+        again = read_rule(other.to_json(), other.arrays())
         assert again.decide(logits, features).known == pytest.approx(
             other.decide(logits, features).known
         )
@@ -515,7 +515,7 @@ def test_another_threshold_or_score_leaves_the_rest():
 def test_a_stored_model_keeps_as_many_known_items_as_one_fitted_so():
     """The floors equal those of a fit with this fraction, also after loading."""
     model = fitted()
-    stored = read_rule(json.loads(json.dumps(to_json(model))), arrays_of(model))
+    stored = read_rule(json.loads(json.dumps(model.to_json())), model.arrays())
     logits, _, features = world(300, seed=4)
     for fraction in (0.5, 0.77, 0.95, 1.0):
         expected, actual = fitted(keep_known=fraction), stored.but(keep_known=fraction)
@@ -567,8 +567,8 @@ def test_rules_that_keep_known_cannot_change_say_so():
     bare = uncalibrated(3)
     with pytest.raises(SecondhandError, match=r"does not store.*--keep-known 0.9"):
         bare.but(keep_known=0.9)
-    assert read_rule(to_json(bare)).floor.by_kept == {}
-    stored = to_json(fitted())
+    assert read_rule(bare.to_json()).floor.by_kept == {}
+    stored = fitted().to_json()
     for wrong in ([1.0], [None] * 50, "1"):
         stored["score"]["by_kept"] = {"msp": wrong}
         with pytest.raises(SecondhandError, match=r"by_kept.*msp"):
