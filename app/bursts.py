@@ -17,7 +17,6 @@ from datasets.core.cells import write_rows
 from learners.cameras.bursts import Bursts
 from learners.inference.predictions import Prediction, cell
 from learners.inference.predictor import Predictor
-from learners.rule.rule import Rule
 from learners.templates import render
 
 #: Columns of the table of events, beside those of the record.
@@ -36,9 +35,10 @@ def bursts_html(answers: Sequence[Prediction], rule: PageRule, predictor: Predic
 
     ``answers`` : the photos' predictions under the rule, each with all classes.
     """
-    if not answers or not answers_events(predictor) or not isinstance(rule.rule, Rule):
+    of_events = rule.rule.for_events
+    if not answers or not answers_events(predictor) or of_events is None:
         return Markup("")
-    bursts = Bursts(_OneCamera(), rule.rule)
+    bursts = Bursts(_OneCamera(), of_events)
     events = [*bursts(answers)]
     if len(events) == len(answers):
         return Markup("")

@@ -9,8 +9,8 @@ from markupsafe import Markup
 from app.rules import PageRule, rule_at
 from app.views import note_html, rule_words
 from learners.cli.result import answers_at, judge
+from learners.rule.base import PROBABILITY
 from learners.rule.operating_points import OperatingPoint, OperatingPoints
-from learners.rule.rule import PROBABILITY, Rule
 
 if TYPE_CHECKING:
     from learners.inference.predictor import Predictor
@@ -31,10 +31,10 @@ class Dial:
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor, self.table = predictor, None
-        if isinstance(predictor.rule, Rule):
+        if predictor.rule.exclusive:  # a table is of answers with one label
             self.table = OperatingPoints.read(predictor.bundle.metrics)
         if self.table is None:
-            model = rule_at(predictor, None)
+            model = predictor.rule.terms
             self.low, self.high, self.step, self.css, self.label = 0.0, 1.0, 0.001, "", "Threshold"
             self.start = model.threshold.value if model.on == PROBABILITY else 0.5
             self.info = f"The model answers if it is at least this sure. {STAY}"
@@ -51,7 +51,7 @@ class Dial:
     def rule(self, place: float | None) -> PageRule:
         """The rule at a place; None for the model's own."""
         own = self.predictor.rule
-        if self.table is None or not isinstance(own, Rule):
+        if self.table is None:
             return rule_at(self.predictor, place)
         point = self._point(self.table, place)
         if point is self.table.own:

@@ -126,17 +126,15 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
 
 def _given_up(bundle: Bundle, chosen: Mapping[str, Any]) -> list[str]:
     """Sentences on the conditions of the model's rule that another rule does not have."""
-    from learners.rule.rule import Rule
+    from learners.rule.base import TARGET_ACCURACY
 
-    before, after, flags = bundle.rule, bundle.rule.but(**chosen), _flags(chosen)
-    lines = list[str]()
-    if not (isinstance(before, Rule) and isinstance(after, Rule)):
-        return lines
-    if before.floor.by_score and not after.floor.by_score:
+    before, after = bundle.rule.terms, bundle.rule.but(**chosen).terms
+    flags, lines = _flags(chosen), list[str]()
+    if before.score and not after.score:
         lines.append(
             f"{flags} switches off the condition on the overall score: no file is refused as unusual."
         )
-    if before.is_guaranteed and not after.is_guaranteed:
+    if before.kind == TARGET_ACCURACY != after.kind:
         lines.append(f"{flags} gives up the accuracy that the model guarantees.")
     return lines
 

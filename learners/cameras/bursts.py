@@ -74,7 +74,7 @@ class Bursts(Merge):
     ----------
     clock : times of the files, their deployments, and the events that their source names. A camera is a deployment,
         else a folder.
-    rule : that of the model, which has a threshold for events.
+    rule : that of the model for events (`AnyRule.for_events`).
     gap : seconds without a frame that end an event.
     top : number of classes to list.
     counts : number of events, by number of frames.
@@ -83,7 +83,7 @@ class Bursts(Merge):
 
     columns: ClassVar[Sequence[str]] = tuple(field.name for field in fields(Event))  # type: ignore[misc]
     clock: Clock
-    rule: Rule
+    rule: AnyRule
     gap: float = GAP
     top: int = 3
     counts: Counter[int] = field(default_factory=Counter)
@@ -145,15 +145,15 @@ def bursts_from_settings(settings: Any, rule: AnyRule, clock: Clock, top: int) -
     ------
     SecondhandError : the model has no such threshold or several labels.
     """
-    if not isinstance(rule, Rule):
+    if not rule.exclusive:
         raise SecondhandError(
             f"--events: the model {settings.model} has several labels. Leave --events out"
         )
-    if rule.events is None:
+    if (of_events := rule.for_events) is None:
         raise SecondhandError(
             f"--events: the model {settings.model} has no threshold for events. Leave it out, or give --threshold"
         )
-    return Bursts(clock, rule, GAP if settings.gap is None else settings.gap, top)
+    return Bursts(clock, of_events, GAP if settings.gap is None else settings.gap, top)
 
 
 def camera_of(path: str, clock: Clock) -> str:
@@ -229,8 +229,8 @@ def pause(earlier: datetime, later: datetime) -> float:
     return seconds
 
 
-def merge_frames(frames: Sequence[Prediction], rule: Rule) -> Prediction:
-    """The prediction of an event under a model's rule; each frame lists all classes.
+def merge_frames(frames: Sequence[Prediction], rule: AnyRule) -> Prediction:
+    """The prediction of an event under a model's rule for events; each frame lists all classes.
 
     Frames that are empty (blank or background), show people or vehicles, or cannot be read have no say. The others
     are merged by `merge_probabilities`, the softmax of their mean logits. If the model does not know more than half
@@ -247,7 +247,7 @@ def merge_frames(frames: Sequence[Prediction], rule: Rule) -> Prediction:
     event = surest._replace(best=best, probability=probability, top=top, reason=Reason())
     if 2 * strange.total() > len(shown):
         return event._replace(label=UNKNOWN, reason=Reason(strange.most_common(1)[0][0]))
-    (decided,) = decided_again([event], rule.for_events, [name for name, _ in top])
+    (decided,) = decided_again([event], rule, [name for name, _ in top])
     return decided
 
 
@@ -297,7 +297,8 @@ def fit_event_threshold(
             frames[int(number)] = frame
     found = events_of(paths, table.clock)
     events = [event for event in found if len({labels[n] for n in event}) == 1]
-    all_answered = rule.but(threshold=0.0)
+    all_answered = rule.but(threshold=0.0).for_events
+    assert all_answered is not None  # a threshold holds for events, too
     merged = [
         merge_frames([frames[number] for number in numbers], all_answered) for numbers in events
     ]

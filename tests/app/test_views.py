@@ -168,18 +168,20 @@ def test_the_rule_in_force_is_the_models(options, rule, words):
     stored = json.loads(json.dumps(fitted.to_json()))
     for one in (fitted, read_rule(stored, fitted.arrays())):
         fitted_rule = PageRule(one, "abc")
-        assert (fitted_rule.kind, fitted_rule.on) == rule[:2]
-        assert fitted_rule.threshold == one.threshold
+        assert (fitted_rule.terms.kind, fitted_rule.terms.on) == rule[:2]
+        assert fitted_rule.terms.threshold == one.threshold
         assert fitted_rule.as_json()["target"] == (None if rule[2] != rule[2] else rule[2])
         assert rule_words(fitted_rule).startswith("The model's rule: ")
         assert words in rule_words(fitted_rule)
-        assert fitted_rule.as_json()["floor"] == one.floor.by_score.get(fitted_rule.score)
+        assert fitted_rule.as_json()["floor"] == one.floor.by_score.get(fitted_rule.terms.score)
         assert (
-            bool(fitted_rule.score) == bool(one.floor.by_score) == (fitted_rule.kind == "threshold")
+            bool(fitted_rule.terms.score)
+            == bool(one.floor.by_score)
+            == (fitted_rule.terms.kind == "threshold")
         )
         outlier = SURE._replace(distance_p=NAN)
         near = "and like its training files" in Seen(answer_html(outlier, fitted_rule, FITTED)).text
-        assert near == bool(fitted_rule.score)
+        assert near == bool(fitted_rule.terms.score)
     assert rule_words(threshold_rule(0.5)).startswith("Your rule: ")
 
 

@@ -45,8 +45,10 @@ def photo(path: Path, time: str | None, colour: str = "orange") -> str:
 
 
 def answering(threshold: float) -> Rule:
-    """A rule that answers events from this probability on."""
-    return plain_rule(3).but(threshold=threshold)
+    """A rule for events that answers from this probability on."""
+    rule = plain_rule(3).but(threshold=threshold).for_events
+    assert rule is not None
+    return rule
 
 
 def frame(path: str, logits: list[float], reason: Why = Why.ACCEPTED) -> Prediction:

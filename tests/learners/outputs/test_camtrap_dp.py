@@ -308,7 +308,7 @@ def test_a_package_has_the_times_of_a_corrected_clock(tmp_path: Path) -> None:
     )
     clock = Clock(read_deployments(tmp_path / "d.csv"))
     shape = RowSettings(
-        merge=Bursts(clock, plain_rule(2).but(threshold=0.5)), features=[WhenAndWhere(clock)]
+        merge=Bursts(clock, plain_rule(2, threshold=0.5)), features=[WhenAndWhere(clock)]
     )
     OUTPUTS["camtrap-dp"].write(shape.merge(map(answer, files)), shape, tmp_path / "a")
     times = [f"2024-05-01T06:0{n}:00+02:00" for n in range(2)]
@@ -403,7 +403,7 @@ def test_an_event_is_an_observation_beside_those_of_its_photos(tmp_path: Path) -
     clock = Clock(folders=[str(tmp_path / "card")])
 
     def written(format: str, name: str) -> Path:
-        bursts = Bursts(clock, plain_rule(3).but(threshold=0.5))
+        bursts = Bursts(clock, plain_rule(3, threshold=0.5))
         shape = RowSettings(merge=bursts, features=[WhenAndWhere(clock)])
         OUTPUTS[format].write(bursts(frames), shape, tmp_path / name)
         return tmp_path / name
@@ -447,7 +447,7 @@ def test_the_source_names_the_events(tmp_path: Path) -> None:
         files.append(tmp_path / name)
     clock = Clock()
     clock.sequences = dict(zip(map(str, files), ("a", "b", "a", ""), strict=True))
-    bursts = Bursts(clock, plain_rule(3).but(threshold=0.5))
+    bursts = Bursts(clock, plain_rule(3, threshold=0.5))
     rows = [bursts.values(one) for one in bursts(map(answer, files))]
     shown = [(row["event"], [Path(file).name for file in row["files"]]) for row in rows]
     assert shown == [("a", ["0.jpg", "2.png"]), ("b", ["1.jpg"]), (3, ["3.png"])]

@@ -98,7 +98,7 @@ def outputs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def overrides_of(rule: AnyRule) -> list[dict[str, float]]:
     """Return the overrides that a rule can have: those without a score to keep have thresholds alone."""
-    scored = isinstance(rule, Rule) and not rule.is_guaranteed
+    scored = rule.exclusive and rule.terms.kind == "threshold"
     return [one for one in OVERRIDES if scored or [*one] == ["threshold"]]
 
 
@@ -166,10 +166,9 @@ def test_events_of_recordings_and_of_pictures_answer_as_predict(
     windows = [window for one in again for window in one.windows]
     assert answers(windows) == answers(predicted(model, outputs, threshold=0.45))
     assert len(events_of(again, 0.0, model.rule))
-    if isinstance(model.rule, Rule):
+    if rule := model.rule.but(threshold=0.45).for_events:
         from learners.cameras.bursts import merge_frames
 
-        rule = model.rule.but(threshold=0.45)
         alone = [one for one in shown if one.reason in ("", "ambiguous")]
         events = [merge_frames([one], rule).label for one in alone]
         sure = [one.best if one.probability >= 0.45 else UNKNOWN for one in alone]
