@@ -166,7 +166,7 @@ rule = SingleLabel().fit_rule(measured, classes, ConfidenceSettings(threshold=0.
 bundle = replace(bundle, rule=rule)
 predictor = Predictor(bundle, bs=64)
 evaluation = predict_held_out(predictor, table)
-metrics = all_figures(evaluation, bundle, score_items(evaluation, bundle))
+metrics = all_figures(evaluation, classes, score_items(evaluation, classes, rule))
 valid = metrics["splits"]["valid"]
 print(f"{valid['accuracy']['value']:.1%} of the validation digits are right; "
       f"{valid['coverage']['value']:.0%} are answered, {valid['accuracy_of_accepted']['value']:.1%} "

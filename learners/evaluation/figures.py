@@ -6,7 +6,7 @@ separately: *valid* chose the epoch, *calibration* the temperature and threshold
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,6 @@ from learners.evaluation.calibration_metrics import (
 )
 from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation, is_correct
 from learners.files.jsonable import jsonable
-from learners.model.bundle import Bundle
 from learners.rule.arrays import Floats, Groups, Ints, Mask, softmax
 from learners.rule.base import PROBABILITY, AnyRule
 from learners.rule.decisions import Decisions
@@ -127,21 +126,18 @@ class ScoredItems:
         )
 
 
-def score_items(evaluation: Evaluation, bundle: Bundle) -> ScoredItems:
+def score_items(evaluation: Evaluation, classes: Sequence[str], rule: Rule) -> ScoredItems:
     """Probabilities and scores of the items that have logits, in the order of the rows."""
-    classes = len(bundle.classes)
     logits = np.asarray(evaluation.logits, np.float64)
-    if logits.shape[1] != classes:  # no item has logits, so their number is not known
-        logits = np.full((len(logits), classes), np.nan)
+    if logits.shape[1] != len(classes):  # no item has logits, so their number is not known
+        logits = np.full((len(logits), len(classes)), np.nan)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1))
-    rule = bundle.rule
-    assert isinstance(rule, Rule)
     features = None if rule.distance.reference is None else evaluation.features_of(rows)
-    numbers = {name: i for i, name in enumerate(bundle.classes)}
+    numbers = {name: i for i, name in enumerate(classes)}
     frame = evaluation.predictions.iloc[rows]
     truths = frame["truth"].map(numbers).where(frame["split"].ne(UNKNOWN)).fillna(-1)
     labels: Ints = np.asarray(truths, dtype=np.int64)
-    decided = Decisions.of_none(classes)
+    decided = Decisions.of_none(len(classes))
     if len(rows):
         decided = decide(evaluation, rule, rows, logits[rows], features)
     left_out = left_out_of(evaluation)
@@ -220,12 +216,14 @@ def outcomes_of(rows: pd.DataFrame) -> dict[str, pd.Series]:
     return dict(zip(SHARES, (best, accepted, right), strict=True))
 
 
-def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> dict[str, Any]:
+def all_figures(
+    evaluation: Evaluation, classes: Sequence[str], scored: ScoredItems
+) -> dict[str, Any]:
     """Everything that is measured of an evaluation, fit for JSON (None where there is no figure).
 
     Parameters
     ----------
-    scored : `score_items` of the same evaluation and bundle.
+    scored : `score_items` of the same evaluation and classes.
 
     Returns
     -------
@@ -241,8 +239,7 @@ def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> 
     held-out items of it and the part refused, with limits; ``classes``: of `class_table`;
     ``weakest_class``: of `weakest_class`; ``confusion``: counts [true class, best class] of the held-out items; ``answers``: of `count_answers`.
     """
-    predictions, rule = evaluation.predictions, bundle.rule
-    assert isinstance(rule, Rule)
+    predictions, rule = evaluation.predictions, scored.rule
     names = [str(name) for name in predictions["split"].unique() if name not in OPEN_SET_SPLITS]
     main = best_split(names)
     split = predictions["split"].to_numpy()[scored.rows]
@@ -269,10 +266,10 @@ def all_figures(evaluation: Evaluation, bundle: Bundle, scored: ScoredItems) -> 
             chosen, scored.where(split == UNKNOWN), predictions, rule, metrics
         ),
         "background": background if background["items"] else None,
-        "classes": class_table(known, bundle.classes).to_dict("records"),
+        "classes": class_table(known, classes).to_dict("records"),
         "weakest_class": weakest_class(known),
-        "confusion": confusion(known, bundle.classes),
-        "answers": count_answers(known, bundle.classes),
+        "confusion": confusion(known, classes),
+        "answers": count_answers(known, classes),
     }
     return dict(jsonable(figures))
 
@@ -293,7 +290,7 @@ def best_split(parts: Collection[str]) -> str | None:
     return next((name for name in (*HONEST, *parts) if name in parts), None)
 
 
-def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
+def class_table(known: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
     """Precision, recall, F1 and number of items of each class, for the best class, accepted or not; and how many
     items are ``answered``, answered ``right``, ``refused``, and refused although the best class is right
     (``refused_right``).
@@ -338,7 +335,7 @@ def weakest_class(known: pd.DataFrame) -> str | None:
     return min(below, key=below.__getitem__, default=None)
 
 
-def count_answers(known: pd.DataFrame, classes: list[str]) -> Ints:
+def count_answers(known: pd.DataFrame, classes: Sequence[str]) -> Ints:
     """Counts [true class, answer] of items [classes, classes + 1]; the last column is ``unknown``, files that are refused.
 
     A group counts as the most probable class.
@@ -349,7 +346,7 @@ def count_answers(known: pd.DataFrame, classes: list[str]) -> Ints:
     return counts.reindex(index=classes, columns=columns, fill_value=0).to_numpy(np.int64)
 
 
-def confusion(known: pd.DataFrame, classes: list[str]) -> Ints:
+def confusion(known: pd.DataFrame, classes: Sequence[str]) -> Ints:
     """Counts [true class, best class] of items, accepted or not."""
     counts = pd.crosstab(known["truth"], known["best"])
     return counts.reindex(index=classes, columns=classes, fill_value=0).to_numpy(np.int64)

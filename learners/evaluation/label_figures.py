@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,8 @@ from learners.evaluation.calibration_metrics import binned, fraction, units_of
 from learners.evaluation.figures import best_split, decide, headline, thinned
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.files.jsonable import jsonable
-from learners.model.bundle import Bundle
 from learners.rule.arrays import Floats, Groups, Ints, Mask
-from learners.rule.labels import LabelRule
+from learners.rule.base import AnyRule
 from learners.rule.reasons import OUT_OF_DISTRIBUTION
 from learners.rule.thresholds import Threshold
 
@@ -42,14 +42,14 @@ class ScoredLabels:
     groups: Groups = None
 
 
-def score_labels(evaluation: Evaluation, bundle: Bundle) -> ScoredLabels:
+def score_labels(evaluation: Evaluation, classes: Sequence[str], rule: AnyRule) -> ScoredLabels:
     """Probabilities and assigned labels of the items that have logits, in the order of the rows."""
-    classes, frame = bundle.classes, evaluation.predictions
+    frame = evaluation.predictions
     logits = np.asarray(evaluation.logits, np.float64).reshape(len(frame), -1)
     rows = np.flatnonzero(np.isfinite(logits).all(axis=1) & (logits.shape[1] == len(classes)))
     features = evaluation.features_of(rows)
     of_rows = logits[rows].reshape(-1, len(classes))
-    decided = decide(evaluation, bundle.rule, rows, of_rows, features)
+    decided = decide(evaluation, rule, rows, of_rows, features)
     truths = frame["truth"].iloc[rows]
     targets = np.array([encode_targets(label, classes) for label in truths])
     targets = targets.reshape(-1, len(classes))
@@ -59,9 +59,12 @@ def score_labels(evaluation: Evaluation, bundle: Bundle) -> ScoredLabels:
 
 
 def all_label_figures(
-    evaluation: Evaluation, scored: ScoredLabels, bundle: Bundle
+    evaluation: Evaluation,
+    scored: ScoredLabels,
+    classes: Sequence[str],
+    thresholds: Sequence[Threshold],
 ) -> dict[str, Any]:
-    """All figures of a multi-label evaluation, fit for JSON (None where there is no figure).
+    """All figures of the evaluation of a model with these ``thresholds`` of its ``classes``, fit for JSON (None where there is no figure).
 
     Returns
     -------
@@ -73,12 +76,10 @@ def all_label_figures(
     reliability. ``co_occurrence``: how often two labels are present, and assigned, together. ``mistakes``: the most
     confident.
     """
-    classes, split = bundle.classes, evaluation.predictions["split"]
+    split = evaluation.predictions["split"]
     names = [str(name) for name in split.unique() if name not in OPEN_SET_SPLITS]
     main = best_split(names)
     of_row = split.to_numpy()[scored.rows]
-    rule = bundle.rule
-    assert isinstance(rule, LabelRule)
     metrics: dict[str, Any] = {}
     if evaluation.folds is not None:
         metrics[CROSS_FIT] = len(evaluation.rules)
@@ -109,7 +110,7 @@ def all_label_figures(
                 ),
                 "labels": [
                     {"label": row.pop("label"), **row, **_guaranteed(cut, row)}
-                    for row, cut in zip(tables.get(main or "", []), rule.thresholds, strict=False)
+                    for row, cut in zip(tables.get(main or "", []), thresholds, strict=False)
                 ],
                 "curves": [label_curves(scored, k, selected) for k in range(len(classes))],
                 "co_occurrence": [
@@ -223,7 +224,7 @@ def _pairs(present: Mask) -> Ints:
 
 
 def _surest_mistakes(
-    scored: ScoredLabels, selected: Mask, classes: list[str], most: int = 12
+    scored: ScoredLabels, selected: Mask, classes: Sequence[str], most: int = 12
 ) -> list[dict[str, Any]]:
     """Present labels with the lowest probability and absent ones with the highest."""
     off = np.where(selected[:, None], np.abs(scored.probabilities - scored.targets), np.nan)

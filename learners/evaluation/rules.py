@@ -7,19 +7,14 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.figures import ScoredItems, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
-from learners.model.bundle import Bundle
 from learners.rule.operating_points import OperatingPoint, OperatingPoints, alternatives
-from learners.rule.rule import Rule
 
 
-def operating_points(
-    evaluation: Evaluation, bundle: Bundle, scored: ScoredItems
-) -> OperatingPoints | None:
+def operating_points(evaluation: Evaluation, scored: ScoredItems) -> OperatingPoints | None:
     """Answers of a single-label model to the items of the headline split and of unknown classes, under other rules;
     None without such items.
     """
-    predictions, own_rule = evaluation.predictions, bundle.rule
-    assert isinstance(own_rule, Rule)
+    predictions, own_rule = evaluation.predictions, scored.rule
     parts = predictions["split"].to_numpy()
     split = headline({str(name) for name in parts if name not in OPEN_SET_SPLITS})[0]
     if split is None or not len(scored.rows):

@@ -16,6 +16,7 @@ from datasets.items.describe import NO_LABEL, split_counts
 from datasets.items.items import Items
 from learners.cli.result import answers_at, counts_of, judge, most_confused, part_name
 from learners.evaluation.before_after import Changes
+from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.suspects import LOW, hardest_items, is_copy, label_suspects
 from learners.report import plots
@@ -43,12 +44,11 @@ def class_sections(
     duplicates : near-duplicates across splits, of `learners.evaluation.suspects.near_duplicates`; None where the
         names of the training files are not known.
     """
-    scored, tables = evaluation.scored, evaluation.tables
+    scored: ScoredItems = evaluation.scored
+    rule, tables = scored.rule, evaluation.tables
     changes = evaluation.changes
     table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
-    rule = bundle.rule
-    assert isinstance(rule, Rule)
     measured = evaluation.figures
     hard = hardest_items(evaluation, scored)
     suspects = label_suspects(evaluation, scored, bundle.classes)

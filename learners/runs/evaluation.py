@@ -28,8 +28,7 @@ from datasets.kinds.base import kind_of
 from datasets.sources.base import ReadOptions
 from learners.cli.commands import EvaluateSettings
 from learners.cli.result import BY_BODIES, find_confusions, is_cross_fitted, label_counts
-from learners.evaluation.domain_shift import expected_accuracy, prediction_figures
-from learners.evaluation.figures import score_items
+from learners.evaluation.domain_shift import prediction_figures
 from learners.evaluation.held_out import Evaluation, predict_held_out
 from learners.evaluation.matching import label_columns, match_classes, match_labels
 from learners.files.jsonable import jsonable
@@ -39,10 +38,8 @@ from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.model.hub import load_model
 from learners.report.report import write_estimate, write_report
-from learners.rule.rule import Rule
 from learners.runs.folder import write_csv
 from learners.tasks.choose import find_task
-from learners.tasks.single import copied
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +87,7 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     evaluation, rejected = _without_bad(evaluation)
     table.rejected += rejected
     try:
-        evaluation = task.measure(evaluation, bundle, elsewhere=True)
+        evaluation = task.measure(evaluation, bundle, bundle.rule, elsewhere=True)
     except SecondhandError as error:
         first = f". The first unreadable file: {': '.join(rejected[0])}" if rejected else ""
         raise SecondhandError(f"--data {settings.data}: {error}{first}") from None
@@ -125,12 +122,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     SecondhandError : there are no files, ``out`` exists, or the model is multi-label.
     """
     bundle = load_for_evaluation(settings)
-    rule = bundle.rule
-    if not rule.exclusive:
-        raise SecondhandError(
-            "--no-labels: the accuracy of a multi-label model cannot be estimated without labels. Give labelled files "
-            "as --data"
-        )
+    estimate_of = find_task(bundle).estimator(bundle, bundle.rule)
     kind = _kind(bundle, settings.kind)
     lookup = lookup_for(bundle)
     options = ReadOptions(
@@ -151,17 +143,9 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
         raise SecondhandError(
             f"--data {settings.data}: no file can be read. The first one: {': '.join(rejected_later[0])}"
         )
-    assert isinstance(rule, Rule)
-    expected = expected_accuracy(
-        bundle.metrics,
-        evaluation.predictions,
-        rule.distance.alpha,
-        rule.distance.mild,
-        rule.calibrator.temperature,
-    )
+    expected, notes = estimate_of(evaluation)
     figures = prediction_figures(evaluation.predictions, bundle.classes)
-    copied_files = copied(evaluation, score_items(evaluation, bundle), bundle)
-    lines = [expected.line, *rule.notes, *copied_files]
+    lines = [expected.line, *notes]
     content = {"notices": lines, "expected": expected, **figures, "bad_files": len(rejected_later)}
     with write_folder(settings, table, all_predictions) as folder:
         write_estimate(folder, bundle, table, content, command=command)

@@ -207,7 +207,7 @@ def predict(run: Run) -> Evaluation:
         evaluation = predict_cross(run, run.cross)
     if origin is not None:
         evaluation = _without_learnt_unknown(run, origin, evaluation)
-    evaluation = run.task.measure(evaluation, bundle)
+    evaluation = run.task.measure(evaluation, bundle, bundle.rule)
     if run.cross is not None:
         evaluation.metrics[TAUGHT_BODY] = run.cross.taught_body
     elif are_all_learnt(run.folder):  # after Ctrl-C

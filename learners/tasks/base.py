@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from datasets.loaders.blocks import Target
     from learners.cli.settings import ConfidenceSettings, TrainSettings
+    from learners.evaluation.domain_shift import ExpectedAccuracy
     from learners.evaluation.held_out import Evaluation, Measured
     from learners.model.bundle import Bundle
     from learners.report.report import Material, Sections
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from learners.training.objectives import Objective
 
 
-class Task(Protocol):
+#: The rules that a task fits, and so those of its models.
+R = TypeVar("R", bound="AnyRule")
+
+
+class Task(Protocol[R]):
     """Targets, loss, rule, figures and report of a kind of prediction. Nothing is changed in place."""
 
     @property
@@ -44,13 +49,13 @@ class Task(Protocol):
 
     def fit_rule(
         self, measured: Measured, classes: Sequence[str], settings: ConfidenceSettings
-    ) -> AnyRule:
+    ) -> R:
         """The rule of a model, fitted to what it gives for the calibration and training items."""
 
     def measure(
-        self, evaluation: Evaluation, model: Bundle, *, elsewhere: bool = False
+        self, evaluation: Evaluation, model: Bundle, rule: R, *, elsewhere: bool = False
     ) -> Evaluation:
-        """The evaluation with its metrics; of files from ``elsewhere`` also with what holds there of the calibration.
+        """The evaluation with its metrics under the ``rule`` of the model; of files from ``elsewhere`` also with what holds there of the calibration.
 
         Raises SecondhandError if no file from elsewhere could be scored.
         """
@@ -61,4 +66,12 @@ class Task(Protocol):
         """A function that makes the report's sections of an evaluation, for `learners.report.report.write_report`.
 
         ``trained`` are the training rows to search for near-duplicates, or None.
+        """
+
+    def estimator(
+        self, model: Bundle, rule: R
+    ) -> Callable[[Evaluation], tuple[ExpectedAccuracy, list[str]]]:
+        """A function that estimates the accuracy on files without labels, and tells what to know of these files.
+
+        Raises SecondhandError if it cannot be estimated for such models.
         """

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
-from learners.rule.tree import TreeRule
 from learners.tasks.multi_label import UNSUPPORTED, MultiLabel
 from learners.tasks.single import SingleLabel, resolve_tree
 
@@ -32,7 +31,7 @@ def check_task(settings: Settings, origin: Bundle | None = None) -> None:
         )
 
 
-def choose_task(settings: Settings, items: Items, origin: Bundle | None = None) -> Task:
+def choose_task(settings: Settings, items: Items, origin: Bundle | None = None) -> Task[Any]:
     """The task of a run; ``origin`` is the model of ``--from``, whose groups above the classes are kept.
 
     Raises
@@ -48,9 +47,7 @@ def choose_task(settings: Settings, items: Items, origin: Bundle | None = None) 
     return MultiLabel()
 
 
-def find_task(model: Bundle) -> Task:
-    """The task that a model was trained for."""
+def find_task(model: Bundle) -> Task[Any]:
+    """The task that a model was trained for, which has fitted its rule."""
     rule = model.rule
-    if not rule.exclusive:
-        return MultiLabel()
-    return SingleLabel(tree=rule.tree if isinstance(rule, TreeRule) else None)
+    return SingleLabel(rule.class_tree) if rule.exclusive else MultiLabel()

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets.core.errors import SecondhandError
 from datasets.items.labels import encode_targets
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Measured
 from learners.evaluation.label_figures import all_label_figures, score_labels
 from learners.report.sections import label_sections
-from learners.rule.base import AnyRule
-from learners.rule.labels import fit_label_rule
+from learners.rule.labels import LabelRule, fit_label_rule
 
 if TYPE_CHECKING:
     from datasets.loaders.blocks import Target
@@ -62,7 +62,7 @@ class MultiLabel:
 
     def fit_rule(
         self, measured: Measured, classes: Sequence[str], settings: ConfidenceSettings
-    ) -> AnyRule:
+    ) -> LabelRule:
         return fit_label_rule(
             measured.items,
             self.encode(measured.truths, classes),
@@ -74,10 +74,10 @@ class MultiLabel:
         )
 
     def measure(
-        self, evaluation: Evaluation, model: Bundle, *, elsewhere: bool = False
+        self, evaluation: Evaluation, model: Bundle, rule: LabelRule, *, elsewhere: bool = False
     ) -> Evaluation:
-        scored = score_labels(evaluation, model)
-        figures = all_label_figures(evaluation, scored, model)
+        scored = score_labels(evaluation, model.classes, rule)
+        figures = all_label_figures(evaluation, scored, model.classes, rule.thresholds)
         evaluation = replace(evaluation, scored=scored, figures=figures, metrics=figures["metrics"])
         if not elsewhere:
             return evaluation
@@ -92,3 +92,9 @@ class MultiLabel:
         self, evaluation: Evaluation, trained: Any = None
     ) -> Callable[[Material], Sections]:
         return lambda material: label_sections(material, evaluation)
+
+    def estimator(self, model: Bundle, rule: LabelRule) -> NoReturn:
+        raise SecondhandError(
+            "--no-labels: the accuracy of a multi-label model cannot be estimated without labels. Give labelled files "
+            "as --data"
+        )

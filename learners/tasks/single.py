@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,18 +13,22 @@ from numpy.typing import NDArray
 from datasets.core.errors import SecondhandError
 from learners.cameras.bursts import fit_event_threshold
 from learners.cli.settings import ConfidenceSettings
-from learners.evaluation.domain_shift import calibration_check, calibration_share
-from learners.evaluation.figures import all_figures, score_items
+from learners.evaluation.domain_shift import (
+    ExpectedAccuracy,
+    calibration_check,
+    calibration_share,
+    expected_accuracy,
+)
+from learners.evaluation.figures import ScoredItems, all_figures, score_items
 from learners.evaluation.held_out import Measured
 from learners.evaluation.rules import operating_points
 from learners.evaluation.suspects import is_copy, near_duplicates
 from learners.files.jsonable import jsonable
 from learners.report.sections import class_sections
 from learners.rule.arrays import Outputs
-from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
 from learners.rule.rule import Rule
-from learners.rule.tree import Tree, TreeRule, read_tree, with_tree
+from learners.rule.tree import Tree, read_tree, with_tree
 
 if TYPE_CHECKING:
     from datasets.items.settings import DataSettings
@@ -64,7 +68,7 @@ class SingleLabel:
 
     def fit_rule(
         self, measured: Measured, classes: Sequence[str], settings: ConfidenceSettings
-    ) -> AnyRule:
+    ) -> Rule:
         calibration, reference = (
             replace(items, labels=self.encode(names, classes))
             for items, names in (
@@ -93,11 +97,11 @@ class SingleLabel:
         return with_tree(replace(rule, events=events), self.tree)
 
     def measure(
-        self, evaluation: Evaluation, model: Bundle, *, elsewhere: bool = False
+        self, evaluation: Evaluation, model: Bundle, rule: Rule, *, elsewhere: bool = False
     ) -> Evaluation:
-        scored = score_items(evaluation, model)
-        figures = all_figures(evaluation, model, scored)
-        points = jsonable(operating_points(evaluation, model, scored))
+        scored = score_items(evaluation, model.classes, rule)
+        figures = all_figures(evaluation, model.classes, scored)
+        points = jsonable(operating_points(evaluation, scored))
         metrics = figures["metrics"] | {"operating_points": points}
         measured = replace(evaluation, scored=scored, figures=figures, metrics=metrics)
         return _checked(measured, model) if elsewhere else measured
@@ -113,6 +117,20 @@ class SingleLabel:
             return class_sections(material, evaluation, duplicates=duplicates)
 
         return show
+
+    def estimator(
+        self, model: Bundle, rule: Rule
+    ) -> Callable[[Evaluation], tuple[ExpectedAccuracy, list[str]]]:
+        def estimate(evaluation: Evaluation) -> tuple[ExpectedAccuracy, list[str]]:
+            distance, temperature = rule.distance, rule.calibrator.temperature
+            rows = evaluation.predictions
+            expected = expected_accuracy(
+                model.metrics, rows, distance.alpha, distance.mild, temperature
+            )
+            scored = score_items(evaluation, model.classes, rule)
+            return expected, [*rule.notes, *copied(evaluation, scored, model)]
+
+        return estimate
 
 
 def _outside(
@@ -133,8 +151,8 @@ def _outside(
 
 def _checked(measured: Evaluation, model: Bundle) -> Evaluation:
     """The measured evaluation of files from another source, with what holds there of the model's calibration."""
-    scored, rule = measured.scored, model.rule
-    known = scored.where(scored.labels >= 0)
+    scored: ScoredItems = measured.scored
+    rule, known = scored.rule, scored.where(scored.labels >= 0)
     if not len(known.rows):
         raise SecondhandError("no file of a known class could be predicted")
     calibration = measured.figures["splits"]["test"]["calibration"]
@@ -161,17 +179,18 @@ def resolve_tree(data: DataSettings, classes: Sequence[str], origin: Bundle | No
     """
     if data.classes_table is not None:
         return read_tree(data.classes_table, classes)
-    if origin is None or not isinstance(origin.rule, TreeRule):
+    tree = None if origin is None else origin.rule.class_tree
+    if origin is None or tree is None:
         return None
     if origin.classes != [*classes]:
         raise SecondhandError(
             f"--from {data.from_}: the model has a tree of classes, but the data have other classes. Give a "
             "--classes-table with all classes"
         )
-    return origin.rule.tree
+    return tree
 
 
-def copied(evaluation: Evaluation, scored: Any, model: Bundle) -> list[str]:
+def copied(evaluation: Evaluation, scored: ScoredItems, model: Bundle) -> list[str]:
     """A sentence on the number of files that are copies of training files; an empty list if there are none."""
     count = int(is_copy(evaluation, model, scored).sum())
     if not count:

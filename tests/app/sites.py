@@ -190,7 +190,7 @@ def with_points(files: list[Path], truths: np.ndarray, tree: Tree | None = None)
     frame = pd.DataFrame([answer.record() for answer in answers])
     frame = frame.assign(truth=truths, split=np.where(known, "calibration", "unknown"))
     evaluation = Evaluation(frame, held_out.logits, held_out.features)
-    table = operating_points(evaluation, bundle, score_items(evaluation, bundle))
+    table = operating_points(evaluation, score_items(evaluation, bundle.classes, bundle.rule))
     return replace(bundle, metrics={"operating_points": jsonable(table)})
 
 

@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder without its run, with the metrics that a run writes."""
     bundle = make_bundle()
     evaluation = make_evaluation(bundle)
-    table = operating_points(evaluation, bundle, score_items(evaluation, bundle))
+    table = operating_points(evaluation, score_items(evaluation, bundle.classes, bundle.rule))
     bundle.metrics = measure(evaluation.predictions) | {"operating_points": jsonable(table)}
     return save_bundle(bundle, tmp_path_factory.mktemp("copied", numbered=False) / "model")
 

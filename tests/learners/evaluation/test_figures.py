@@ -39,7 +39,9 @@ from tests.learners.evaluations import make_bundle, make_evaluation
 
 
 def figures_of(evaluation: Evaluation, bundle: Bundle) -> dict:
-    return all_figures(evaluation, bundle, score_items(evaluation, bundle))
+    return all_figures(
+        evaluation, bundle.classes, score_items(evaluation, bundle.classes, bundle.rule)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +123,7 @@ def test_nll_and_brier_are_those_of_scikit_learn(found, evaluation, bundle):
 
 
 def test_a_background_has_its_share_before_the_temperature_too(evaluation, bundle):
-    scored = score_items(evaluation, bundle)
+    scored = score_items(evaluation, bundle.classes, bundle.rule)
     calibrator = replace(bundle.rule.calibrator, background=True)
     beside = replace(scored, rule=replace(bundle.rule, calibrator=calibrator))
     logits = np.pad(scored.logits, ((0, 0), (0, 1)))
@@ -136,7 +138,7 @@ def test_no_threshold_is_stricter_than_certainty():
 
 
 def test_unknown_classes_against_scikit_learn(found, evaluation, bundle):
-    scored = score_items(evaluation, bundle)
+    scored = score_items(evaluation, bundle.classes, bundle.rule)
     split = evaluation.predictions.split.to_numpy()[scored.rows]
     figures = found["unknown_classes"]
     assert figures["score"] == "combined"
@@ -154,14 +156,14 @@ def test_unknown_classes_against_scikit_learn(found, evaluation, bundle):
 def test_what_one_step_stricter_would_cost(evaluation, target):
     """For a threshold on the probability and for one on the score."""
     bundle = make_bundle()
-    items = score_items(evaluation, bundle)
+    items = score_items(evaluation, bundle.classes, bundle.rule)
     items = items.where(evaluation.predictions["split"].eq("calibration").to_numpy()[items.rows])
     calibration = Outputs(items.logits, items.labels, evaluation.features_of(items.rows))
     settings = ConfidenceSettings(
         threshold=0.5, target_accuracy=target, score="rmds", keep_known=0.97
     )
     bundle.rule = fit_rule(calibration, calibration, settings, alpha=0)
-    scored = score_items(evaluation, bundle)
+    scored = score_items(evaluation, bundle.classes, bundle.rule)
     frame = evaluation.predictions.copy()
     frame["label"] = "unknown"
     passed = scored.gate >= bundle.rule.threshold.value

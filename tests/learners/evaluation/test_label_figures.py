@@ -45,14 +45,14 @@ def test_figures_are_scikit_learns() -> None:
     rule = replace(uncalibrated(3, multi_label=True), thresholds=cuts)
     bundle = SimpleNamespace(classes=CLASSES, rule=rule)
     evaluation = Evaluation(frame, logits, logits)
-    scored = score_labels(evaluation, bundle)  # type: ignore[arg-type]
-    all_figures = all_label_figures(evaluation, scored, bundle)  # type: ignore[arg-type]
+    scored = score_labels(evaluation, bundle.classes, bundle.rule)
+    all_figures = all_label_figures(evaluation, scored, bundle.classes, bundle.rule.thresholds)
     rows = np.array([n for n in range(5, 200) if n != 7])
     p, assigned = expit(logits[rows]), expit(logits[rows]) >= [0.5, 0.6, 0.3]
     assert all_figures["evaluated_split"] == "test"
     assert all_figures["headline"] == {"split": "test", "message": ""}
     renamed = replace(evaluation, predictions=frame.replace({"split": {"test": "valid"}}))
-    untested = all_label_figures(renamed, scored, bundle)  # type: ignore[arg-type]
+    untested = all_label_figures(renamed, scored, bundle.classes, bundle.rule.thresholds)
     assert untested["headline"]["split"] == "calibration"
     assert "average precision is slightly too good" in untested["headline"]["message"]
     for k, row in enumerate(all_figures["labels"]):
@@ -139,11 +139,15 @@ def test_files_that_also_teach_are_measured_to_those_outside_their_fold() -> Non
         of_reference=numbers,
     )
     bundle: Any = SimpleNamespace(classes=CLASSES, rule=rule)
-    scored = score_labels(evaluation, bundle)
+    scored = score_labels(evaluation, bundle.classes, bundle.rule)
     assert 0 < scored.out_of_distribution.mean() < 0.1
-    figures = all_label_figures(evaluation, scored, bundle)["metrics"]
+    figures = all_label_figures(evaluation, scored, bundle.classes, bundle.rule.thresholds)[
+        "metrics"
+    ]
     assert figures["cross_fit_folds"] == 10
     assert figures["calibration_out_of_distribution"] == scored.out_of_distribution.mean()
-    assert not score_labels(replace(evaluation, folds=None), bundle).out_of_distribution.any()
+    assert not score_labels(
+        replace(evaluation, folds=None), bundle.classes, bundle.rule
+    ).out_of_distribution.any()
     unreadable = replace(evaluation, logits=np.full((90, 3), np.nan, np.float32))
-    assert not len(score_labels(unreadable, bundle).rows)
+    assert not len(score_labels(unreadable, bundle.classes, bundle.rule).rows)

@@ -27,7 +27,7 @@ def bundle():
 
 
 def points_of(evaluation, bundle):
-    return operating_points(evaluation, bundle, score_items(evaluation, bundle))
+    return operating_points(evaluation, score_items(evaluation, bundle.classes, bundle.rule))
 
 
 def draw(seed: int) -> Outputs:

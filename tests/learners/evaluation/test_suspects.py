@@ -40,7 +40,7 @@ def test_suspects_are_those_of_the_paper_written_out():
     bundle = make_bundle()
     evaluation = make_evaluation(bundle, valid=200, ood=5, seed=3)
     evaluation.logits *= 4
-    scored = score_items(evaluation, bundle)
+    scored = score_items(evaluation, bundle.classes, bundle.rule)
     suspects = label_suspects(evaluation, scored, bundle.classes)
     known = scored.where(scored.labels >= 0)
     threshold = [known.after[known.labels == c, c].mean() for c in range(3)]
@@ -60,7 +60,7 @@ def test_a_model_that_is_sure_of_nothing_suspects_nothing():
     bundle = make_bundle([f"class {n}" for n in range(40)])
     evaluation = make_evaluation(bundle)
     evaluation.logits *= 0.2
-    scored = score_items(evaluation, bundle)
+    scored = score_items(evaluation, bundle.classes, bundle.rule)
     assert hardest_items(evaluation, scored)["label_probability"].max() <= LOW
     assert label_suspects(evaluation, scored, bundle.classes).empty
 
@@ -68,7 +68,7 @@ def test_a_model_that_is_sure_of_nothing_suspects_nothing():
 def test_the_hardest_are_known_items_by_the_probability_of_their_label():
     bundle = make_bundle()
     evaluation = make_evaluation(bundle)
-    scored = score_items(evaluation, bundle)
+    scored = score_items(evaluation, bundle.classes, bundle.rule)
     hard = hardest_items(evaluation, scored, n=10)
     known = scored.where(scored.labels >= 0)
     of_label = np.sort(known.after[np.arange(len(known.rows)), known.labels])
@@ -79,12 +79,14 @@ def test_the_hardest_are_known_items_by_the_probability_of_their_label():
 def test_copies_are_told_by_their_features():
     bundle = make_bundle()
     evaluation = make_evaluation(bundle)
-    assert not is_copy(evaluation, bundle, score_items(evaluation, bundle)).any()
+    assert not is_copy(
+        evaluation, bundle, score_items(evaluation, bundle.classes, bundle.rule)
+    ).any()
     evaluation.features[7] = 3 * bundle.rule.distance.reference[11]
-    copies = is_copy(evaluation, bundle, score_items(evaluation, bundle))
+    copies = is_copy(evaluation, bundle, score_items(evaluation, bundle.classes, bundle.rule))
     assert np.flatnonzero(copies).tolist() == [7]
     bare = make_bundle(distance=False)
-    assert not is_copy(evaluation, bare, score_items(evaluation, bare)).any()
+    assert not is_copy(evaluation, bare, score_items(evaluation, bare.classes, bare.rule)).any()
 
 
 @pytest.fixture
@@ -124,7 +126,7 @@ def prepared(scenes: list[Path]):
 
 def test_a_planted_copy_in_another_size_encoding_and_crop_is_found(scenes):
     bundle, evaluation, reference, trained = prepared(scenes)
-    scored = score_items(evaluation, bundle)
+    scored = score_items(evaluation, bundle.classes, bundle.rule)
     assert near_duplicates(evaluation, bundle, scored, trained, opened).empty
     with Image.open(scenes[3]) as picture:
         again = picture.convert("RGB")
@@ -132,7 +134,7 @@ def test_a_planted_copy_in_another_size_encoding_and_crop_is_found(scenes):
     moved.save(scenes[20 + 9], quality=60)
     rng = np.random.default_rng(1)
     evaluation.features[9] = reference[3] * 7 + rng.normal(0, 0.2, 8)
-    scored = score_items(evaluation, bundle)
+    scored = score_items(evaluation, bundle.classes, bundle.rule)
     pairs = near_duplicates(evaluation, bundle, scored, trained, opened)
     assert pairs["row"].tolist() == [9]
     assert pairs["train_path"].tolist() == [str(scenes[3])]
@@ -155,7 +157,7 @@ def test_a_copy_is_found_among_the_files_that_its_body_has_learnt_from(scenes):
     distance = replace(bundle.rule.distance, knn=knn)
     evaluation.rules = {0: replace(bundle.rule, distance=distance)}
     evaluation.of_reference, evaluation.by_body = np.zeros(20, np.int64), {0: rows}
-    scored = score_items(evaluation, bundle)
+    scored = score_items(evaluation, bundle.classes, bundle.rule)
     pairs = near_duplicates(evaluation, bundle, scored, trained, opened)
     assert pairs["row"].tolist() == [9]
     assert pairs["train_path"].tolist() == [str(scenes[16])]
@@ -173,7 +175,7 @@ def test_pictures_that_all_look_alike_are_no_duplicates_unless_they_are(scenes):
             pixels = np.asarray(picture.convert("RGB"), float)
         Image.fromarray((0.65 * common + 0.35 * pixels).astype(np.uint8)).save(path, quality=95)
     evaluation.features[4] = reference[6]
-    scored = score_items(evaluation, bundle)
+    scored = score_items(evaluation, bundle.classes, bundle.rule)
     assert near_duplicates(evaluation, bundle, scored, trained, opened).empty
     with Image.open(scenes[6]) as picture:
         picture.resize((100, 100)).save(scenes[20 + 4], quality=70)
@@ -188,13 +190,15 @@ def test_pictures_that_are_gone_or_empty_are_no_duplicates(scenes):
     scenes[20].unlink()
     for path in (scenes[1], scenes[21]):
         Image.new("RGB", (50, 50), "white").save(path)
-    pairs = near_duplicates(evaluation, bundle, score_items(evaluation, bundle), trained, opened)
+    pairs = near_duplicates(
+        evaluation, bundle, score_items(evaluation, bundle.classes, bundle.rule), trained, opened
+    )
     assert pairs.empty
 
 
 def test_nothing_is_claimed_where_rows_and_features_do_not_fit(scenes):
     bundle, evaluation, _, trained = prepared(scenes)
-    scored = score_items(evaluation, bundle)
+    scored = score_items(evaluation, bundle.classes, bundle.rule)
     pairs = near_duplicates(evaluation, bundle, scored, trained.head(19), opened)
     assert pairs.empty
     bundle.rule = read_rule(bundle.rule.to_json())

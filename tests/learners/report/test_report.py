@@ -93,8 +93,8 @@ def written(
     tmp_path: Path, bundle: Bundle, evaluation: Evaluation, **options: object
 ) -> tuple[Page, dict]:
     table = options.pop("table", None) or make_table(evaluation)
-    scored, tables = score_items(evaluation, bundle), options.pop("tables", {})
-    figures = all_figures(evaluation, bundle, scored)
+    scored, tables = score_items(evaluation, bundle.classes, bundle.rule), options.pop("tables", {})
+    figures = all_figures(evaluation, bundle.classes, scored)
     evaluation = replace(evaluation, scored=scored, figures=figures, tables=tables)
     sections = partial(
         class_sections, evaluation=evaluation, duplicates=options.pop("duplicates", None)
@@ -156,7 +156,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history, drawn):
     known = evaluation.predictions[evaluation.predictions.split.ne("unknown")]
     f1 = f1_score(known.truth, known.best, labels=classes, average=None, zero_division=0)
     assert [row["f1"] for row in figures["classes"]] == pytest.approx(f1.tolist())
-    scored = score_items(evaluation, bundle)
+    scored = score_items(evaluation, bundle.classes, bundle.rule)
     split = evaluation.predictions.split.to_numpy()[scored.rows]
     part = np.isin(split, ["valid", "unknown"])
     expected = roc_auc_score(split[part] == "valid", scored.known[part])
@@ -217,7 +217,7 @@ def test_the_slider_and_the_verdict_on_each_class(tmp_path, photos, drawn):
     classes = ["<script>alert(1)</script>", "b & 'c'", "c"]
     bundle = make_bundle(classes)
     evaluation = make_evaluation(bundle, paths=photos)
-    table = operating_points(evaluation, bundle, score_items(evaluation, bundle))
+    table = operating_points(evaluation, score_items(evaluation, bundle.classes, bundle.rule))
     frame = evaluation.predictions
     files = frame["truth"].eq(classes[0])
     page, figures = written(tmp_path, bundle, replace(

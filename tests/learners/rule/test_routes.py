@@ -141,7 +141,7 @@ def test_the_tables_of_adjust_report_and_page_count_what_predict_answers(
     truths = np.array(CLASSES)[labels]
     frame = frame.assign(truth=truths, split="calibration")
     evaluation = Evaluation(frame, logits, features)
-    table = operating_points(evaluation, model, score_items(evaluation, model))
+    table = operating_points(evaluation, score_items(evaluation, model.classes, model.rule))
     assert table is not None
     assert len(table.points) >= 8
     for point in table.points:

@@ -31,7 +31,16 @@ def items(kind: str = "picture") -> Any:
 @pytest.mark.parametrize("task", [SingleLabel(), MultiLabel()])
 def test_each_task_has_all_that_the_stages_ask(task: Task) -> None:
     names = {name for name in vars(Task) if not name.startswith("_")}
-    asked = {"exclusive", "target", "encode", "objective", "fit_rule", "measure", "sections"}
+    asked = {
+        "exclusive",
+        "target",
+        "encode",
+        "objective",
+        "fit_rule",
+        "measure",
+        "sections",
+        "estimator",
+    }
     assert names == asked
     assert [name for name in names if not hasattr(task, name)] == []
 
