@@ -229,8 +229,7 @@ def _refit(settings: AuditSettings, out: Path, labels: AuditLabels) -> int:
     from learners.inference.predictor import Predictor
     from learners.model.bundle import load_bundle, save_with_rule
     from learners.rule.arrays import Outputs
-    from learners.rule.refitting import CERTAIN, refitted
-    from learners.rule.rule import Rule
+    from learners.rule.refitting import CERTAIN
 
     bundle = load_bundle(settings.model)
     predictor = Predictor(bundle, **settings.computing)
@@ -250,17 +249,16 @@ def _refit(settings: AuditSettings, out: Path, labels: AuditLabels) -> int:
     numbers = {name: i for i, name in enumerate(bundle.classes)}
     truths = [numbers.get(labels.table.rows[n]["label"], -1) for n in usable]
     before = bundle.rule
-    assert isinstance(before, Rule)  # others are not audited
-    target = before.threshold.target if isfinite(before.threshold.target) else TARGET
-    rule = refitted(
-        before,
+    aim = before.terms.threshold.target
+    target = aim if isfinite(aim) else TARGET
+    rule = before.refitted(
         Outputs(logits.astype(np.float64), np.array(truths, np.int64), features),
         labels.weights[usable],
         target=target,
         paths=[parts[n].path for n in usable],
     )
     threshold, temperatures = (
-        rule.threshold,
+        rule.terms.threshold,
         [one.calibrator.temperature.value for one in (before, rule)],
     )
     files = sum(s.files for s in labels.strata)

@@ -26,7 +26,6 @@ from learners.inference.predictions import Floats, Prediction
 from learners.rule.arrays import Groups, Ints
 from learners.rule.base import AnyRule
 from learners.rule.reasons import BACKGROUND
-from learners.rule.rule import Rule
 from learners.rule.scores.base import normalise
 from learners.rule.thresholds import effective_counts, group_sums
 
@@ -144,12 +143,8 @@ def find_discoveries(
     ``features`` [r, d] are those of the r refused files; ``together`` [r] numbers those that are known to be of one
     recording or burst. Files of one scene (`join_scenes`) belong together as well.
     """
-    if not isinstance(rule, Rule):
-        raise SecondhandError(
-            "p-values: multi-label models have no score that separates known from unknown classes. Train with one label "
-            "per file"
-        )
-    p = rule.known_p(np.array([prediction.known for prediction in predictions]))
+    calibration = rule.known_scores
+    p = calibration.p(np.array([prediction.known for prediction in predictions]))
     new = benjamini_hochberg(p, fdr)
     found = [
         Found(prediction, float(p[row]), bool(new[row]))
@@ -167,7 +162,7 @@ def find_discoveries(
     if together is not None and len(scenes):
         first = scenes.max() + 1
         units = components(scenes, first + together, first + 1 + together.max())[scenes].astype(int)
-    refused = 1 - rule.threshold.coverage
+    refused = 1 - rule.terms.threshold.coverage
     clusters = [
         _cluster([found[i] for i in rows], units[rows], refused, len(clusters_rows))
         for rows in clusters_rows
@@ -176,8 +171,7 @@ def find_discoveries(
     clustered = {i for rows in clusters_rows for i in rows}
     others = [row for i, row in enumerate(found) if i not in clustered]
     others.sort(key=lambda row: row.p_value)
-    calibration = rule.floor.calibration.groups
-    return Discoveries(clusters, others, len(predictions), calibration)
+    return Discoveries(clusters, others, len(predictions), calibration.groups)
 
 
 def benjamini_hochberg(p: ArrayLike, fdr: float) -> NDArray[np.bool_]:

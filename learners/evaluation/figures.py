@@ -216,9 +216,7 @@ def outcomes_of(rows: pd.DataFrame) -> dict[str, pd.Series]:
     return dict(zip(SHARES, (best, accepted, right), strict=True))
 
 
-def all_figures(
-    evaluation: Evaluation, classes: Sequence[str], scored: ScoredItems
-) -> dict[str, Any]:
+def all_figures(evaluation: Evaluation, classes: list[str], scored: ScoredItems) -> dict[str, Any]:
     """Everything that is measured of an evaluation, fit for JSON (None where there is no figure).
 
     Parameters
@@ -290,7 +288,7 @@ def best_split(parts: Collection[str]) -> str | None:
     return next((name for name in (*HONEST, *parts) if name in parts), None)
 
 
-def class_table(known: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
+def class_table(known: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
     """Precision, recall, F1 and number of items of each class, for the best class, accepted or not; and how many
     items are ``answered``, answered ``right``, ``refused``, and refused although the best class is right
     (``refused_right``).
@@ -335,7 +333,7 @@ def weakest_class(known: pd.DataFrame) -> str | None:
     return min(below, key=below.__getitem__, default=None)
 
 
-def count_answers(known: pd.DataFrame, classes: Sequence[str]) -> Ints:
+def count_answers(known: pd.DataFrame, classes: list[str]) -> Ints:
     """Counts [true class, answer] of items [classes, classes + 1]; the last column is ``unknown``, files that are refused.
 
     A group counts as the most probable class.
@@ -346,7 +344,7 @@ def count_answers(known: pd.DataFrame, classes: Sequence[str]) -> Ints:
     return counts.reindex(index=classes, columns=columns, fill_value=0).to_numpy(np.int64)
 
 
-def confusion(known: pd.DataFrame, classes: Sequence[str]) -> Ints:
+def confusion(known: pd.DataFrame, classes: list[str]) -> Ints:
     """Counts [true class, best class] of items, accepted or not."""
     counts = pd.crosstab(known["truth"], known["best"])
     return counts.reindex(index=classes, columns=classes, fill_value=0).to_numpy(np.int64)

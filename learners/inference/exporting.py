@@ -36,7 +36,6 @@ from learners.inference.predictions import Floats
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.model.tta import PLAIN
-from learners.rule.calibrators import Platt
 
 #: Largest allowed difference from torch's outputs, relative to the largest output.
 TOLERANCE = 1e-4
@@ -71,10 +70,8 @@ class ExportedModel(nn.Module):
             self.register_buffer(name, values)
         calibrator = bundle.rule.calibrator
         self.exclusive = bundle.rule.exclusive
-        if isinstance(calibrator, Platt):
-            for name in ("scale", "shift"):
-                numbers = torch.tensor(getattr(calibrator, name))
-                self.register_buffer(name, numbers)
+        for name, numbers in calibrator.by_label.items():
+            self.register_buffer(name, torch.tensor(numbers))
         self.temperature = calibrator.temperature.value
         self.background = calibrator.background
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.registry import Registry
 from learners.files.jsonable import jsonable
-from learners.rule.arrays import Floats, Ints, Mask, check_logits
+from learners.rule.arrays import Floats, Ints, Mask, Outputs, check_logits
 from learners.rule.calibrators import Platt, TemperatureScaling
 from learners.rule.conformal import CalibrationScores
 from learners.rule.decisions import Decisions
@@ -188,6 +188,22 @@ class AnyRule(ABC):
         Raises
         ------
         SecondhandError : the rule has no such score, or the model does not store those of its calibration items.
+        """
+
+    @abstractmethod
+    def refitted(
+        self,
+        items: Outputs,
+        weights: Floats,
+        *,
+        target: float,
+        paths: Sequence[str] | None = None,
+    ) -> AnyRule:
+        """The rule with the temperature and threshold of another site, as in `learners.rule.refitting.refitted`.
+
+        Raises
+        ------
+        SecondhandError : the rule cannot be fitted to a few labelled files.
         """
 
     @property

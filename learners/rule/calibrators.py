@@ -6,7 +6,7 @@ a multi-label model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -271,6 +271,7 @@ class TemperatureScaling:
 
     temperature: Temperature
     background: bool = False
+    by_label: ClassVar[Mapping[str, Sequence[float]]] = {}
 
     @classmethod
     def fit(
@@ -370,6 +371,11 @@ class Platt:
             messages.append(message)
         count = int(known.sum(axis=0).max())
         return cls(tuple(scales.tolist()), tuple(shifts.tolist()), count), messages
+
+    @property
+    def by_label(self) -> Mapping[str, Sequence[float]]:
+        """The numbers of each label, by name."""
+        return {"scale": self.scale, "shift": self.shift}
 
     @property
     def temperature(self) -> Temperature:

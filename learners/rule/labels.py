@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -133,6 +133,19 @@ class LabelRule(AnyRule):
                 for scale, shift, threshold in numbers
             ],
         }
+
+    def refitted(
+        self,
+        items: Outputs,
+        weights: Floats,
+        *,
+        target: float,
+        paths: Sequence[str] | None = None,
+    ) -> NoReturn:
+        raise SecondhandError(
+            "This is a multi-label model, and a file of an audit gets one label. Use learners.evaluate with a "
+            "labelled table"
+        )
 
     @classmethod
     def claims(cls, stored: Stored) -> bool:

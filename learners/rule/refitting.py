@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from datasets.core.errors import counted
 from learners.rule.arrays import Floats, Ints, Outputs, check_labels, check_logits
 from learners.rule.calibrators import TEMPERATURES, Temperature
-from learners.rule.rule import Rule
 from learners.rule.thresholds import Threshold
+
+if TYPE_CHECKING:
+    from learners.rule.rule import Rule
 
 #: Standard deviation of log(temperature here / temperature of the model) before any label.
 PULL = 0.25

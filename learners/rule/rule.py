@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from datasets.core.checked import REMEDY, read_as
 from datasets.core.errors import SecondhandError, quoted
 from learners.files.jsonable import jsonable
-from learners.rule.arrays import Floats
+from learners.rule.arrays import Floats, Outputs
 from learners.rule.base import PROBABILITY, RULES, TINY, AnyRule, Terms
 from learners.rule.calibrators import TemperatureScaling
 from learners.rule.conformal import CalibrationScores
@@ -27,6 +27,7 @@ from learners.rule.reasons import (
     OUT_OF_DISTRIBUTION,
     UNUSUAL,
 )
+from learners.rule.refitting import refitted
 from learners.rule.scores.base import SCORES, Floats32, Score, restore_score
 from learners.rule.scores.msp import MSP
 from learners.rule.stored import AnyRuleJson, Stored
@@ -111,6 +112,16 @@ class Rule(AnyRule):
         floor = self.floor.by_score.get(name)
         score = "" if floor is None else name
         return Terms(threshold=self.threshold, on=self.on, score=score, floor=floor)
+
+    def refitted(
+        self,
+        items: Outputs,
+        weights: Floats,
+        *,
+        target: float,
+        paths: Sequence[str] | None = None,
+    ) -> Rule:
+        return refitted(self, items, weights, target=target, paths=paths)
 
     @property
     def for_events(self) -> Rule | None:

@@ -78,7 +78,7 @@ SCORES: Registry[type[Score]] = Registry("learners.rule.scores")
 def fit_score(kind: type[Score], fitted: Sequence[Score], train: Outputs | None) -> Score:
     """A score fitted to training items; one of the distance, which are ``fitted``, serves if it is of this kind."""
     for one in fitted:
-        if isinstance(one, kind):
+        if one.name == kind.name:
             return one
     score = kind()
     if score.parts:
