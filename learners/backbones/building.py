@@ -23,6 +23,7 @@ from torch.nn import functional
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing
 from datasets.spectrograms.settings import SpectrogramSettings
+from learners.backbones.averaging import MEAN_PROBABILITY, Average
 from learners.backbones.bodies import (
     DIGITS,
     Stages,
@@ -69,16 +70,19 @@ class Cosine(nn.Module):
 
 
 class Ensemble(nn.Module):
-    """Networks of one spec that predict by their mean probability (arXiv:1612.01474).
+    """Networks of one spec that predict by the ``average`` of their logits, as a rule by their mean probability
+    (arXiv:1612.01474).
 
-    Multi-label networks are averaged by their logits, see :func:`average_logits`. The features are those of
+    The features are those of
     the members, each scaled to length 1 and concatenated, so that a cosine between two items is the mean of
     the members' cosines.
     """
 
-    def __init__(self, members: Iterable[nn.Sequential], *, multi_label: bool = False) -> None:
+    def __init__(
+        self, members: Iterable[nn.Sequential], average: Average = MEAN_PROBABILITY
+    ) -> None:
         super().__init__()
-        self.members, self.multi_label = nn.ModuleList(members), multi_label
+        self.members, self.average = nn.ModuleList(members), average
 
     @property
     def networks(self) -> list[nn.Sequential]:
@@ -86,32 +90,21 @@ class Ensemble(nn.Module):
         return [member for member in self.members if isinstance(member, nn.Sequential)]
 
     def forward(self, x: Tensor) -> Tensor:
-        return average_logits([member(x) for member in self.members], multi_label=self.multi_label)
+        return average_logits([member(x) for member in self.members], self.average)
 
     def outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """`logits_and_features`."""
         logits, features = zip(*(logits_and_features(m, x) for m in self.networks), strict=True)
-        averaged = average_logits(list(logits), multi_label=self.multi_label)
+        averaged = average_logits(list(logits), self.average)
         return averaged, features_side_by_side(features)
 
 
 Network = nn.Sequential | Ensemble
 
 
-def average_logits(logits: list[Tensor], *, multi_label: bool = False) -> Tensor:
-    """Logits [batch, classes] whose softmax is the mean of the given logits' softmaxes.
-
-    With ``multi_label`` it is the mean of the logits. The softmax leaves one constant per item open; it is
-    chosen so that the log-sum-exp is the mean of the given ones, which keeps the meaning of scores such as
-    the largest logit and the energy. A single tensor is returned unchanged.
-    """
-    if len(logits) == 1:
-        return logits[0]
-    tensor = torch.stack(logits)
-    if multi_label:
-        return tensor.mean(0)
-    level = tensor.logsumexp(2, keepdim=True)
-    return (tensor - level).logsumexp(0) - math.log(len(logits)) + level.mean(0)
+def average_logits(logits: list[Tensor], average: Average = MEAN_PROBABILITY) -> Tensor:
+    """The average of logits, each [batch, classes]; a single tensor is returned unchanged."""
+    return logits[0] if len(logits) == 1 else average.tensors(torch.stack(logits))
 
 
 def build(
@@ -141,7 +134,7 @@ def build(
         _, resolved, preprocessing = built[0]
         members = [member for member, _, _ in built if isinstance(member, nn.Sequential)]
         resolved = replace(resolved, members=spec.members)
-        return Ensemble(members, multi_label=spec.multi_label), resolved, preprocessing
+        return Ensemble(members, spec.average), resolved, preprocessing
     if spec.embeddings_of:
         if spec.head == "stages":
             raise SecondhandError("--head stages: embeddings have no stages. Use linear")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from datasets.core.checked import check_fields, one_of
+from learners.backbones.averaging import MEAN_LOGIT, MEAN_PROBABILITY, Average
 from learners.cli.settings import MAX_MEMBERS
 
 HEADS = ("stages", "linear", "cosine")
@@ -57,7 +58,7 @@ class NetworkSpec:
     dropout : dropout before the last layer, in [0, 1).
     members : number of networks of a `backbones.Ensemble`, 1 to 16.
     width : width of an input that is ``size`` x ``width`` pixels; None for a square.
-    many : of several labels an item, each logit by itself: members and views are averaged so.
+    multi_label : each logit is of a label by itself, and the logits of members and views are averaged so.
     """
 
     backbone: Annotated[str, Meta(max_length=200)]
@@ -72,6 +73,11 @@ class NetworkSpec:
     def __post_init__(self) -> None:
         of_picture = {} if self.embeddings_of else {"size": Annotated[int, Meta(ge=8, le=2048)]}
         check_fields(self, "network", **of_picture)
+
+    @property
+    def average(self) -> Average:
+        """How the logits of members and views are averaged."""
+        return MEAN_LOGIT if self.multi_label else MEAN_PROBABILITY
 
     @property
     def embeddings_of(self) -> str:

@@ -145,7 +145,7 @@ class TorchEngine:
         self._std = torch.tensor(std, device=self.device).view(1, 3, 1, 1)
         self._normalises = KINDS[bundle.kind].opened
         self._network_outputs = partial(logits_and_features, self.network)
-        self._views, self._many = tta_views, bundle.spec.multi_label
+        self._views, self._average = tta_views, bundle.spec.average
         self.side_by_side = device == "cpu" and is_on()
         self.cores = SingleThreadPool()
 
@@ -160,7 +160,7 @@ class TorchEngine:
                 x = x.div_(255).sub_(self._mean).div_(self._std)
                 x = x.contiguous(memory_format=torch.channels_last)
             logits, features = average_tta_views(
-                self._network_outputs, x, self._views, multi_label=self._many
+                self._network_outputs, x, self._views, self._average
             )
             return logits.float().cpu().numpy(), features.float().cpu().numpy()
 
@@ -221,10 +221,8 @@ class OnnxEngine:
             x /= np.float32(255)
             x -= self._mean
             x /= self._std
-        multi_label = self._bundle.spec.multi_label
-        return average_tta_views(
-            partial(run_session, session), x, self._views, multi_label=multi_label
-        )
+        average = self._bundle.spec.average
+        return average_tta_views(partial(run_session, session), x, self._views, average)
 
     def _check(self, session: Any) -> None:
         """Raise BadFile unless the input and output shapes are those of the model."""

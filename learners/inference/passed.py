@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from datasets.core.part import Part
+from learners.backbones.averaging import MEAN_PROBABILITY, Average
 from learners.files.rows import StoredRows
 from learners.inference.predictions import Floats
-from learners.model.tta import average_arrays
 
 
 class Passed:
@@ -36,25 +36,24 @@ class Passed:
         rows = self._rows.read(np.array([self._row[part] for part in parts]))
         return rows[:, : self._classes], rows[:, self._classes :]
 
-    def through(self, weight: Floats, bias: Floats, *, multi_label: bool = False) -> Passed:
+    def through(self, weight: Floats, bias: Floats, average: Average = MEAN_PROBABILITY) -> Passed:
         """The same parts behind other linear layers, where these rows hold the inputs of the layers instead of logits
         (`learners.inference.inputs.HeadInputs`).
 
         Parameters
         ----------
         weight, bias : those of each member, [members, classes, width] and [members, classes].
-        multi_label : how the logits of views and members are averaged, as in
-            `learners.backbones.building.average_logits`.
+        average : of the logits of views and members.
         """
-        return _Behind(self, weight, bias, multi_label)
+        return _Behind(self, weight, bias, average)
 
 
 class _Behind(Passed):
     """`Passed.through`."""
 
-    def __init__(self, inputs: Passed, weight: Floats, bias: Floats, multi_label: bool) -> None:
+    def __init__(self, inputs: Passed, weight: Floats, bias: Floats, average: Average) -> None:
         self.inputs, self.weight, self.bias = inputs, weight, bias
-        self.multi_label = multi_label
+        self.average = average
 
     def __contains__(self, part: Part) -> bool:
         return part in self.inputs
@@ -71,4 +70,4 @@ class _Behind(Passed):
         each = logits.reshape(-1, *logits.shape[2:])
         if len(each) == 1:
             return each[0], features
-        return average_arrays(each, multi_label=self.multi_label), features
+        return self.average.arrays(each), features

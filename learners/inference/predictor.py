@@ -193,8 +193,8 @@ class Predictor:
         logits of this one, which are the inputs of the layers (`learners.inference.inputs.HeadInputs`).
         """
         assert self.passed is not None
-        many = self.bundle.spec.multi_label
-        return self.behind_passed(self.passed.through(weight, bias, multi_label=many))
+        average = self.bundle.spec.average
+        return self.behind_passed(self.passed.through(weight, bias, average))
 
     def raw(self, files: Iterable[FileOrPart]) -> Iterator[Output]:
         """Yield the outputs of all pieces of the files, on which nothing is decided."""

@@ -6,7 +6,6 @@ calibration, prediction and the page use the same ones.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS, Kind
+from learners.backbones.averaging import MEAN_PROBABILITY, Average
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,14 +142,13 @@ def average_tta_views(
     outputs_of: Callable[[A], tuple[A, A]],
     x: A,
     tta_views: Sequence[TTAView] = (PLAIN,),
-    *,
-    multi_label: bool = False,
+    average: Average = MEAN_PROBABILITY,
 ) -> tuple[A, A]:
     """Logits [n, classes] and features [n, width] of inputs [n, 3, h, w], averaged over views.
 
-    The softmax of the logits is the mean of the probabilities of the views, as in an ensemble. With a temperature
-    fitted to this mean, TTA improves the likelihood of new data (arXiv:2002.06470). Features, and logits of
-    ``multi_label`` models, are arithmetic means.
+    By default the softmax of the logits is the mean of the probabilities of the views, as in an ensemble. With a
+    temperature fitted to this mean, TTA improves the likelihood of new data (arXiv:2002.06470). Features are arithmetic
+    means.
 
     Parameters
     ----------
@@ -160,26 +159,10 @@ def average_tta_views(
     if len(tta_views) == 1:
         return logits[0], features[0]
     if isinstance(x, np.ndarray):
-        joined = average_arrays(np.stack(logits), multi_label=multi_label)
-        return joined, np.mean(features, axis=0)
+        return average.arrays(np.stack(logits)), np.mean(features, axis=0)
     import torch
 
-    from learners.backbones.building import average_logits
-
-    return average_logits(list(logits), multi_label=multi_label), torch.stack(features).mean(0)
-
-
-def average_arrays(logits: Floats, *, multi_label: bool = False) -> Floats:
-    """`learners.backbones.building.average_logits` of logits [views, n, classes]."""
-    if multi_label:
-        return np.asarray(np.mean(logits, axis=0))
-    level = _logsumexp(logits, 2)[..., None]
-    return _logsumexp(logits - level, 0) - math.log(len(logits)) + level.mean(0)
-
-
-def _logsumexp(x: Floats, axis: int) -> Floats:
-    top = x.max(axis=axis, keepdims=True)
-    return np.log(np.exp(x - top).sum(axis=axis)) + top.squeeze(axis)
+    return average.tensors(torch.stack(logits)), torch.stack(features).mean(0)
 
 
 def check_tta_views(views: Iterable[TTAView], kind: Kind) -> None:

@@ -229,7 +229,7 @@ def train_members(
             drop_background_row(network)
     trained: Network = members[0]
     if len(members) > 1:
-        trained = Ensemble(members, multi_label=spec.multi_label).eval()
+        trained = Ensemble(members, spec.average).eval()
     spec = replace(spec, members=len(members), n_classes=len(items.table.classes))
     features = records.features if train.seeds == 1 else []
     return Trained(trained, spec, kept, interrupted, features)

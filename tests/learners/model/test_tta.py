@@ -18,6 +18,7 @@ from scipy.special import softmax
 
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
+from learners.backbones.averaging import MEAN_LOGIT, MEAN_PROBABILITY
 from learners.backbones.building import build
 from learners.backbones.spec import NetworkSpec
 from learners.finetune import main
@@ -112,16 +113,16 @@ def test_an_array_is_looked_at_as_a_tensor_is(view):
     )
 
 
-@pytest.mark.parametrize("multi_label", [False, True])
-def test_arrays_are_averaged_as_tensors_are(multi_label):
+@pytest.mark.parametrize("average", [MEAN_PROBABILITY, MEAN_LOGIT])
+def test_arrays_are_averaged_as_tensors_are(average):
     logits, features = torch.randn(3, 5, 4) * 5, torch.randn(3, 5, 7)
     tta_views = (PLAIN, TTAView(mirror=True), TTAView(zoom=2))
     tensors = zip(logits, features, strict=True)
     arrays = zip(logits.numpy(), features.numpy(), strict=True)
     of = torch.zeros(5, 3, 8, 8)
-    theirs = average_tta_views(lambda x: next(tensors), of, tta_views, multi_label=multi_label)
-    ours = average_tta_views(lambda x: next(arrays), of.numpy(), tta_views, multi_label=multi_label)
-    assert torch.allclose(theirs[0], logits.mean(0), atol=1e-5) is multi_label
+    theirs = average_tta_views(lambda x: next(tensors), of, tta_views, average)
+    ours = average_tta_views(lambda x: next(arrays), of.numpy(), tta_views, average)
+    assert torch.allclose(theirs[0], logits.mean(0), atol=1e-5) is (average is MEAN_LOGIT)
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 
