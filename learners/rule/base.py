@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from datasets.core.checked import REMEDY
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.registry import Registry
 from learners.files.jsonable import jsonable
@@ -21,6 +22,7 @@ from learners.rule.conformal import CalibrationScores
 from learners.rule.decisions import Decisions
 from learners.rule.distance import Distance
 from learners.rule.floor import Floor
+from learners.rule.named import find_named, package_json
 from learners.rule.scores.base import Floats32
 from learners.rule.stored import Stored
 from learners.rule.thresholds import Threshold
@@ -221,11 +223,11 @@ class AnyRule(ABC):
     @classmethod
     @abstractmethod
     def claims(cls, stored: Stored) -> bool:
-        """Whether a model folder has a rule of this class; a look at the keys is enough."""
+        """Whether a model folder has a rule of this class; a look at the keys and files is enough."""
 
     @classmethod
     @abstractmethod
-    def restore(cls, stored: Stored) -> AnyRule:
+    def restore(cls, stored: Stored) -> Self:
         """The rule of `to_json`, `arrays` and `write`, which the class claims.
 
         Without the arrays the distance is off, and msp replaces a score that needs them; the ``notes`` say so.
@@ -237,8 +239,13 @@ class AnyRule(ABC):
         """
 
     def to_json(self) -> dict[str, object]:
-        """The rule as JSON; `arrays` has its large parts. Neither has the classes that may be predicted."""
+        """The rule as JSON; `arrays` has its large parts. Neither has the classes that may be predicted.
+
+        A rule of another package is named; those of this program are told by their keys.
+        """
+        package = package_json(RULES, self.name)
         return {
+            **({"rule": self.name} | package if package else {}),
             "classes": self.classes,
             "calibrator": jsonable(self.calibrator),
             "distance": self.distance.to_json(),
@@ -287,19 +294,25 @@ def read_rule(
     files: Mapping[str, Path] | None = None,
     classes: Sequence[str] = (),
 ) -> AnyRule:
-    """The rule of a model folder: that of the first class in `RULES` that claims it. The parameters are those of
-    `learners.rule.stored.Stored`.
+    """The rule of a model folder: that of the class in `RULES` which it names, else of the first that claims it. The
+    parameters are those of `learners.rule.stored.Stored`.
 
     Raises
     ------
-    SecondhandError : no class claims it, or as `AnyRule.restore`.
+    SecondhandError : no class has this name, or claims it; or as `AnyRule.restore`.
     """
-    stored = Stored(confidence, arrays or {}, files or {}, classes)
-    for kinds in RULES.in_turn():
-        for kind in kinds:
-            if kind.claims(stored):
-                return kind.restore(stored)
+    values, kinds = dict(confidence), [*RULES.ours().values()]
+    if "rule" in values:
+        name, package = str(values.pop("rule")), str(values.pop("package", ""))
+        instead = "train the model again"
+        kinds = [
+            find_named(RULES, name, package, key="confidence.rule", word="rule", instead=instead)
+        ]
+    stored = Stored(values, arrays or {}, files or {}, classes)
+    for kind in kinds:
+        if kind.claims(stored):
+            return kind.restore(stored)
+    names = ", ".join(kind.name for kind in kinds)
     raise SecondhandError(
-        f"confidence.calibrator={quoted(confidence.get('calibrator'))}: none of the rules {', '.join(RULES)} reads this. "
-        "Install the package that made the model if you trust it, or copy the folder again"
+        f"confidence.calibrator={quoted(values.get('calibrator'))}: no rule claims it, of {names}. {REMEDY}"
     )

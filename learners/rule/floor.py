@@ -11,9 +11,9 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from datasets.core.errors import SecondhandError, quoted
 from learners.rule.arrays import Mask
 from learners.rule.conformal import CalibrationScores
+from learners.rule.named import find_named, package_json
 from learners.rule.scores.base import SCORES, Score
 from learners.rule.scores.msp import MSP
 
@@ -72,17 +72,19 @@ class Floor:
     def to_json(self) -> dict[str, object]:
         """The floor as JSON, without the arrays of its score."""
         by_kept = {"by_kept": dict(self.by_kept)} if self.by_kept else {}
-        package = {"package": name} if (name := SCORES.package_of(self.score.name)) else {}
-        return {"name": self.score.name, **package, "floors": dict(self.by_score), **by_kept}
+        name = self.score.name
+        package = package_json(SCORES, name)
+        return {"name": name, **package, "floors": dict(self.by_score), **by_kept}
 
     @classmethod
     def restore(cls, stored: FloorJson) -> Floor:
         """The floor of `to_json`, with an unfitted score; raises SecondhandError if there is no such score."""
-        if (problem := SCORES.problem(stored.name)) and stored.package:
-            problem = (
-                f"this score comes from the package {quoted(stored.package)}, which is not installed here or cannot be "
-                "imported. Install the package if you trust it, or train the model again with another --score"
-            )
-        if problem:
-            raise SecondhandError(f"confidence.score.name is {quoted(stored.name)}: {problem}")
-        return cls(SCORES[stored.name](), stored.floors, stored.by_kept or {})
+        score = find_named(
+            SCORES,
+            stored.name,
+            stored.package,
+            key="confidence.score.name",
+            word="score",
+            instead="train the model again with another --score",
+        )
+        return cls(score(), stored.floors, stored.by_kept or {})

@@ -152,7 +152,7 @@ class LabelRule(AnyRule):
         return stored.has_calibrator("scale")
 
     @classmethod
-    def restore(cls, stored: Stored) -> LabelRule:
+    def restore(cls, stored: Stored) -> Self:
         read = read_as(LabelRuleJson, stored.confidence, "confidence")
         calibrator, labels = read.calibrator, read.threshold.labels
         lengths = len(calibrator.scale), len(calibrator.shift), len(labels)
@@ -164,7 +164,7 @@ class LabelRule(AnyRule):
         for number, threshold in enumerate(labels):
             check_probability(threshold, f"threshold.labels[{number}]")
         distance, notes = Distance.restore(read.distance, stored.arrays)
-        return LabelRule(
+        return cls(
             classes=read.classes,
             calibrator=calibrator,
             distance=distance,

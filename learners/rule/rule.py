@@ -244,7 +244,7 @@ class Rule(AnyRule):
         return stored.has_calibrator("temperature") and not stored.files
 
     @classmethod
-    def restore(cls, stored: Stored) -> Rule:
+    def restore(cls, stored: Stored) -> Self:
         read = read_as(RuleJson, stored.confidence, "confidence")
         threshold, on = read.threshold.overall, read.threshold.on
         floor = Floor.restore(read.score)
@@ -269,7 +269,7 @@ class Rule(AnyRule):
             floor = replace(floor, score=MSP())
         restore_score(floor.score, stored.arrays)
         calibration = CalibrationScores.read(stored.arrays.get(_CALIBRATION, ()), _CALIBRATION)
-        return Rule(
+        return cls(
             classes=read.classes,
             calibrator=read.calibrator,
             distance=distance,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -183,8 +183,9 @@ class TreeRule(Rule):
         return stored.has_calibrator("temperature") and FILE in stored.files
 
     @classmethod
-    def restore(cls, stored: Stored) -> Rule:
-        return with_tree(super().restore(stored), read_tree(stored.files[FILE], stored.classes))
+    def restore(cls, stored: Stored) -> Self:
+        tree = read_tree(stored.files[FILE], stored.classes)
+        return cls(**_parts(Rule.restore(stored)), tree=tree)
 
     def write(self, folder: Path) -> list[str]:
         self.tree.write(folder / FILE)
@@ -193,8 +194,12 @@ class TreeRule(Rule):
 
 def with_tree(rule: Rule, tree: Tree | None) -> Rule:
     """The rule with the groups of a tree, or without any for None."""
-    values = {item.name: getattr(rule, item.name) for item in fields(Rule)}
-    return Rule(**values) if tree is None else TreeRule(**values, tree=tree)
+    parts = _parts(rule)
+    return Rule(**parts) if tree is None else TreeRule(**parts, tree=tree)
+
+
+def _parts(rule: Rule) -> dict[str, Any]:
+    return {item.name: getattr(rule, item.name) for item in fields(Rule)}
 
 
 def read_tree(file: str | os.PathLike[str], classes: Sequence[str]) -> Tree:

@@ -1,12 +1,14 @@
-"""A model folder's rule is restored by the class in the registry that claims it."""
+"""A model folder's rule is restored by the class in the registry that it names, or that claims it."""
 
 from __future__ import annotations
 
+import json
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from datasets.core.registry import Registry
 from learners.rule import base
 from learners.rule.base import RULES, AnyRule, read_rule
 from learners.rule.calibrators import Platt
+from learners.rule.decisions import NO_CLASS, Decisions
 from learners.rule.fitting import uncalibrated
 from learners.rule.labels import LabelRule
 from learners.rule.rule import Rule
@@ -29,22 +32,37 @@ TREE = Tree((*CLASSES, "pet"), np.array([2, 2, -1]), 2)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quorum(Rule):
-    """The rule of another package, which marks its calibrator."""
+class Cautious(Rule):
+    """The rule of another package: it answers nothing below a probability of its own."""
 
-    name: ClassVar[str] = "quorum"
+    name: ClassVar[str] = "cautious"
+    least: float = 0.6
+
+    def again(self, decisions: Decisions) -> Decisions:
+        decided = super().again(decisions)
+        return replace(
+            decided, label=np.where(decisions.probability < self.least, NO_CLASS, decided.label)
+        )
+
+    def to_json(self) -> dict[str, object]:
+        return super().to_json() | {"least": self.least}
 
     @classmethod
-    def claims(cls, stored: Stored) -> bool:
-        return stored.has_calibrator("votes")
-
-    @classmethod
-    def restore(cls, stored: Stored) -> Rule:
-        votes = stored.confidence["calibrator"]["votes"]
-        return plain_rule(len(stored.classes), threshold=votes)
+    def restore(cls, stored: Stored) -> Self:
+        values = dict(stored.confidence)
+        least = values.pop("least")
+        return replace(super().restore(replace(stored, confidence=values)), least=least)
 
 
-FOREIGN = {"calibrator": {"votes": 0.7}}
+def installed(name: str, load: Callable[[], object]) -> Any:
+    """The entry point of an installed package."""
+    return SimpleNamespace(
+        name=name,
+        value=f"votes:{name}",
+        module="votes",
+        dist=SimpleNamespace(name="votes"),
+        load=load,
+    )
 
 
 @pytest.fixture
@@ -76,37 +94,49 @@ def test_each_rule_is_restored_by_its_own_class(rule: AnyRule, kind: type, tmp_p
 def test_a_rule_of_another_package_is_found_by_its_entry_point(
     rules: Registry[type[AnyRule]], monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:
-    """It is looked for only where no rule of this program claims the JSON; one that cannot be imported is left out."""
+    """It is looked for only if the model names it; one that cannot be imported is left out."""
     looked = []
-    point = SimpleNamespace(
-        name="quorum", value="votes:Quorum", module="votes", dist=None, load=lambda: Quorum
-    )
-    broken = SimpleNamespace(
-        name="broken", value="votes:NONE", module="votes", dist=None, load=lambda: 1 / 0
-    )
-    monkeypatch.setattr(
-        registry, "entry_points", lambda group: looked.append(group) or [broken, point]
-    )
+    points = [installed("broken", lambda: 1 / 0), installed("cautious", lambda: Cautious)]
+    monkeypatch.setattr(registry, "entry_points", lambda group: looked.append(group) or points)
     read_rule(plain_rule(2).to_json())
     assert looked == []
     with caplog.at_level(logging.WARNING):
-        assert read_rule(FOREIGN, classes=CLASSES).terms.threshold.value == 0.7
+        assert "cautious" in rules
     assert looked == ["secondhand.rule"]
-    assert "votes:NONE is left out" in caplog.text
-    assert rules.package_of("quorum") == "votes"
+    assert "votes:broken is left out" in caplog.text
+    parts = {part.name: getattr(plain_rule(2, threshold=0.2), part.name) for part in fields(Rule)}
+    stored = json.loads(json.dumps(Cautious(**parts, least=0.7).to_json()))
+    assert (stored["rule"], stored["package"]) == ("cautious", "votes")
+    again = read_rule(stored, classes=CLASSES)
+    assert type(again) is Cautious
+    assert again.to_json() == stored
+    assert again.decide([[0.5, 0.0], [5.0, 0.0]]).label.tolist() == [NO_CLASS, 0]
 
 
-def test_a_rule_that_is_added_is_asked_as_the_others(rules: Registry[type[AnyRule]]) -> None:
-    rules.add(Quorum)
-    assert read_rule(FOREIGN, classes=CLASSES).terms.threshold.value == 0.7
-    with pytest.raises(SecondhandError, match="'quorum' is registered already"):
-        rules.add(Quorum)
+def test_without_its_package_a_model_names_rule_and_package() -> None:
+    stored = {**plain_rule(2).to_json(), "rule": "cautious", "package": "votes"}
+    with pytest.raises(SecondhandError, match=r"^confidence\.rule is 'cautious': .*'votes'"):
+        read_rule(stored)
+    with pytest.raises(
+        SecondhandError, match=r"'labls': must be one of classes, labels, tree\. Did"
+    ):
+        read_rule({**stored, "rule": "labls", "package": ""})
 
 
-@pytest.mark.parametrize("stored", [FOREIGN, {}, {"calibrator": "votes"}, {"calibrator": None}])
+def test_a_rule_that_is_added_is_restored_by_its_name(rules: Registry[type[AnyRule]]) -> None:
+    rules.add(Cautious)
+    stored = {**plain_rule(2).to_json(), "rule": "cautious", "least": 0.8}
+    assert read_rule(stored).to_json()["least"] == 0.8
+    with pytest.raises(SecondhandError, match="'cautious' is registered already"):
+        rules.add(Cautious)
+
+
+@pytest.mark.parametrize(
+    "stored", [{}, {"calibrator": {"votes": 2}}, {"calibrator": "votes"}, {"calibrator": None},
+               {**plain_rule(2).to_json(), "rule": "tree"}],
+)  # fmt: skip
 def test_json_that_no_rule_claims_ends_in_a_sentence(stored: dict[str, object]) -> None:
-    expected = r"^confidence\.calibrator=.*classes, labels, tree.*Install the package"
-    with pytest.raises(SecondhandError, match=expected) as error:
+    with pytest.raises(SecondhandError, match=r"^confidence\.calibrator=.*no rule.*tree") as error:
         read_rule(stored)
     assert "\n" not in str(error.value)
 
