@@ -65,7 +65,7 @@ from learners.model.tensors import (
 from learners.model.tta import MAX_TTA_VIEWS, PLAIN, TTAView, check_tta_views
 from learners.rule.base import AnyRule, read_rule
 from learners.rule.fitting import uncalibrated
-from learners.rule.tree import FILE as TREE
+from learners.rule.tree_rule import FILE as TREE
 
 if TYPE_CHECKING:
     from learners.backbones.building import Network

@@ -200,8 +200,18 @@ class AnyRule(ABC):
         *,
         target: float,
         paths: Sequence[str] | None = None,
-    ) -> AnyRule:
-        """The rule with the temperature and threshold of another site, as in `learners.rule.refitting.refitted`.
+    ) -> Self:
+        """The rule with the temperature and threshold of another site.
+
+        The threshold is the lowest one (at least 0.5) at which the accuracy of answers is likely
+        (`learners.rule.refitting.CERTAIN`) to reach ``target``; where there is none it is stricter, and its ``message``
+        says so. It replaces score floors and guarantees, which held for the calibration files; the distance stays.
+
+        Parameters
+        ----------
+        items : labelled files with raw logits; label -1 for files of unknown classes.
+        weights : [n], number of files that each item stands for.
+        target : accuracy of answers to reach, above 0 and below 1.
 
         Raises
         ------

@@ -1,20 +1,14 @@
-"""Fits temperature and threshold anew to a few labelled files of another site, drawn with known probabilities."""
+"""Fits temperature and threshold anew to a few labelled files of another site, drawn with known probabilities.
+
+`Rule.refitted` makes a rule of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from datasets.core.errors import counted
-from learners.rule.arrays import Floats, Ints, Outputs, check_labels, check_logits
+from learners.rule.arrays import Floats, Ints, check_labels
 from learners.rule.calibrators import TEMPERATURES, Temperature
-from learners.rule.thresholds import Threshold
-
-if TYPE_CHECKING:
-    from learners.rule.rule import Rule
 
 #: Standard deviation of log(temperature here / temperature of the model) before any label.
 PULL = 0.25
@@ -24,56 +18,6 @@ CERTAIN = 0.8
 STRANGE, SHIFTS = np.linspace(0, 0.6, 31), np.linspace(-4, 4, 33)
 #: Least threshold: an answer is likelier right than wrong.
 LEAST = 0.5
-
-
-def refitted(
-    rule: Rule,
-    items: Outputs,
-    weights: Floats,
-    *,
-    target: float,
-    paths: Sequence[str] | None = None,
-) -> Rule:
-    """A rule with the temperature and threshold of another site.
-
-    The threshold is the lowest one (at least 0.5) at which the accuracy of answers is likely (`CERTAIN`) to reach
-    ``target``; where there is none it is stricter, and its ``message`` says so. It replaces score floors and guarantees,
-    which held for the calibration files; the distance stays.
-
-    Parameters
-    ----------
-    items : labelled files with raw logits; label -1 for files of unknown classes.
-    weights : [n], number of files that each item stands for.
-    target : accuracy of answers to reach, above 0 and below 1.
-    """
-    assert items.labels is not None
-    logits, labels = check_logits(items.logits, paths=paths), items.labels
-    known = labels >= 0
-    fitted = refit_temperature(
-        rule.calibrator.temperature, logits[known], labels[known], weights[known]
-    )
-    calibrator = replace(rule.calibrator, temperature=fitted)
-    moved = replace(rule, calibrator=calibrator, notes=()).but(threshold=LEAST)
-    measured = moved.decide(logits, items.features, paths=paths)
-    right, p = measured.best == labels, measured.probability
-    passed = np.array([not reason for reason in measured.reason], bool)
-    value, reached = refit_threshold(p[passed], right[passed], weights[passed], target)
-    moved = moved.but(threshold=value)
-    answered = np.array([not reason for reason in moved.again(measured).reason], bool)
-    share = float(weights[answered].sum() / weights.sum())
-    accuracy = float(np.average(right[answered], weights=weights[answered])) if share else np.nan
-    labels_of = counted(len(labels), "label")
-    missed = (
-        ""
-        if reached
-        else f"{labels_of} cannot show that {target:.4g} of the answers are right at any threshold"
-    )
-    return replace(
-        moved,
-        threshold=Threshold(value, share, accuracy, message=missed),
-        floor=replace(moved.floor, by_kept={}),
-        events=rule.events,
-    )
 
 
 def refit_temperature(

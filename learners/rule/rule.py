@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets.core.checked import REMEDY, read_as
-from datasets.core.errors import SecondhandError, quoted
+from datasets.core.errors import SecondhandError, counted, quoted
 from learners.files.jsonable import jsonable
-from learners.rule.arrays import Floats, Outputs
+from learners.rule.arrays import Floats, Outputs, check_logits
 from learners.rule.base import PROBABILITY, RULES, TINY, AnyRule, Terms
 from learners.rule.calibrators import TemperatureScaling
 from learners.rule.conformal import CalibrationScores
@@ -27,7 +27,7 @@ from learners.rule.reasons import (
     OUT_OF_DISTRIBUTION,
     UNUSUAL,
 )
-from learners.rule.refitting import refitted
+from learners.rule.refitting import LEAST, refit_temperature, refit_threshold
 from learners.rule.scores.base import SCORES, Floats32, Score, restore_score
 from learners.rule.scores.msp import MSP
 from learners.rule.stored import AnyRuleJson, Stored
@@ -120,8 +120,37 @@ class Rule(AnyRule):
         *,
         target: float,
         paths: Sequence[str] | None = None,
-    ) -> Rule:
-        return refitted(self, items, weights, target=target, paths=paths)
+    ) -> Self:
+        assert items.labels is not None
+        logits, labels = check_logits(items.logits, paths=paths), items.labels
+        known = labels >= 0
+        fitted = refit_temperature(
+            self.calibrator.temperature, logits[known], labels[known], weights[known]
+        )
+        calibrator = replace(self.calibrator, temperature=fitted)
+        moved = replace(self, calibrator=calibrator, notes=()).but(threshold=LEAST)
+        measured = moved.decide(logits, items.features, paths=paths)
+        right, p = measured.best == labels, measured.probability
+        passed = np.array([not reason for reason in measured.reason], bool)
+        value, reached = refit_threshold(p[passed], right[passed], weights[passed], target)
+        moved = moved.but(threshold=value)
+        answered = np.array([not reason for reason in moved.again(measured).reason], bool)
+        share = float(weights[answered].sum() / weights.sum())
+        accuracy = (
+            float(np.average(right[answered], weights=weights[answered])) if share else np.nan
+        )
+        labels_of = counted(len(labels), "label")
+        missed = (
+            ""
+            if reached
+            else f"{labels_of} cannot show that {target:.4g} of the answers are right at any threshold"
+        )
+        return replace(
+            moved,
+            threshold=Threshold(value, share, accuracy, message=missed),
+            floor=replace(moved.floor, by_kept={}),
+            events=self.events,
+        )
 
     @property
     def for_events(self) -> Rule | None:

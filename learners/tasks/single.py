@@ -28,7 +28,8 @@ from learners.report.sections import class_sections
 from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
 from learners.rule.rule import Rule
-from learners.rule.tree import Tree, read_tree, with_tree
+from learners.rule.tree import Tree, read_tree
+from learners.rule.tree_rule import with_tree
 
 if TYPE_CHECKING:
     from datasets.items.settings import DataSettings

@@ -26,7 +26,8 @@ from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
-from learners.rule.tree import Tree, with_tree
+from learners.rule.tree import Tree
+from learners.rule.tree_rule import with_tree
 from tests.learners.rules import plain_rule
 from tests.pictures import write_pictures
 

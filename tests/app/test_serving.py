@@ -20,7 +20,8 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
-from learners.rule.tree import Tree, with_tree
+from learners.rule.tree import Tree
+from learners.rule.tree_rule import with_tree
 from tests.app.sites import colours
 from tests.learners.evaluations import make_bundle
 from tests.pictures import write_pictures

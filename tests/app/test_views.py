@@ -30,7 +30,8 @@ from learners.rule.distance import Distance
 from learners.rule.fitting import fit_rule, uncalibrated
 from learners.rule.reasons import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, Reason, Why
 from learners.rule.thresholds import Threshold
-from learners.rule.tree import Tree, with_tree
+from learners.rule.tree import Tree
+from learners.rule.tree_rule import with_tree
 from learners.templates import percent
 from tests.learners.rules import plain_rule
 

@@ -17,7 +17,8 @@ from learners.files.jsonable import jsonable
 from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
 from learners.rule.operating_points import OperatingPoints
-from learners.rule.tree import Tree, with_tree
+from learners.rule.tree import Tree
+from learners.rule.tree_rule import with_tree
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 

@@ -26,7 +26,8 @@ from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
 from learners.rule.reasons import Reason
-from learners.rule.tree import Tree, with_tree
+from learners.rule.tree import Tree
+from learners.rule.tree_rule import with_tree
 from tests.learners.inference.test_predictor import bundle
 from tests.learners.rules import plain_rule
 

@@ -25,7 +25,8 @@ from learners.cli.settings import Settings
 from learners.model.bundle import FILES, TREE, add_onnx, load_bundle, save_bundle
 from learners.model.hub import load_model, model_folder
 from learners.predict import main as predict
-from learners.rule.tree import read_tree, with_tree
+from learners.rule.tree import read_tree
+from learners.rule.tree_rule import with_tree
 from learners.runs.warm_start import start_from
 from learners.share import main as share
 from tests.learners.exports import CLASSES, bundle

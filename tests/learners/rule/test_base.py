@@ -24,7 +24,8 @@ from learners.rule.fitting import uncalibrated
 from learners.rule.labels import LabelRule
 from learners.rule.rule import Rule
 from learners.rule.stored import Stored
-from learners.rule.tree import Tree, TreeRule, with_tree
+from learners.rule.tree import Tree
+from learners.rule.tree_rule import TreeRule, with_tree
 from tests.learners.rules import plain_rule
 
 CLASSES = ("cat", "dog")

@@ -15,7 +15,6 @@ from learners.rule.refitting import (
     PULL,
     refit_temperature,
     refit_threshold,
-    refitted,
 )
 
 START = Temperature(1.0, 0.8, 1.2, 200)
@@ -120,7 +119,7 @@ def test_files_of_unknown_classes_raise_the_threshold() -> None:
     with_unknown[logits.max(axis=1) < 4] = -1
     weights = np.ones(200)
     plain, careful = (
-        refitted(confidence, Outputs(logits, truths), weights, target=0.9)
+        confidence.refitted(Outputs(logits, truths), weights, target=0.9)
         for truths in (labels, with_unknown)
     )
     known, start = with_unknown >= 0, confidence.calibrator.temperature

@@ -31,7 +31,8 @@ from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
 from learners.rule.labels import fit_label_rule
 from learners.rule.rule import Rule
-from learners.rule.tree import Tree, with_tree
+from learners.rule.tree import Tree
+from learners.rule.tree_rule import with_tree
 from tests.learners.evaluations import make_bundle
 from tests.learners.exports import bundle as small_bundle
 from tests.learners.exports import noise

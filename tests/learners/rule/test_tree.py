@@ -14,13 +14,8 @@ from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
 from learners.rule.rule import Rule
-from learners.rule.tree import (
-    MAX_DEPTH,
-    TOP,
-    Tree,
-    read_tree,
-    with_tree,
-)
+from learners.rule.tree import MAX_DEPTH, TOP, Tree, read_tree
+from learners.rule.tree_rule import with_tree
 from tests.learners.evaluations import make_bundle, outputs
 
 CLASSES = ["apple", "pear", "leek", "milk"]

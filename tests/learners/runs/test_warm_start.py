@@ -21,7 +21,7 @@ from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, load_bundle
 from learners.model.tensors import sha256
-from learners.rule.tree import TreeRule
+from learners.rule.tree_rule import TreeRule
 from learners.runs import stages
 from learners.runs.resolve import resolve
 from learners.runs.warm_start import inherited

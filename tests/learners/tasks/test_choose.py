@@ -13,7 +13,8 @@ from datasets.core.errors import SecondhandError
 from learners.cli.settings import Settings
 from learners.rule.base import AnyRule
 from learners.rule.fitting import uncalibrated
-from learners.rule.tree import Tree, with_tree
+from learners.rule.tree import Tree
+from learners.rule.tree_rule import with_tree
 from learners.tasks.base import Task
 from learners.tasks.choose import check_task, choose_task, find_task
 from learners.tasks.multi_label import MultiLabel
