@@ -22,12 +22,13 @@ from app.training import CHOICES, Status, Training, shown_command
 from app.views import QUIET, note_html
 from datasets.core.errors import SecondhandError, counted
 from datasets.images.opening import open_picture
+from datasets.items.describe import summary as left_out
 from datasets.items.items import Items
-from datasets.items.preparing import read_items
-from datasets.items.rendering import infer_spectrogram
-from datasets.items.settings import DataSettings, SignalSettings
-from datasets.items.table import summary as left_out
+from datasets.items.settings import DataSettings, SignalSettings, SplitSettings
 from datasets.kinds.base import KINDS
+from datasets.steps.base import Asked
+from datasets.steps.reading import read_items
+from datasets.steps.spectrogram import infer_spectrogram
 from learners.cli.live import duration
 from learners.report import plots
 from learners.report.galleries import page_picture
@@ -73,8 +74,8 @@ def look_at(data: Path) -> Look:
             f"{data}: there is no such folder on this machine. Name one with a folder per class, or a table of labels"
         )
     with _checking, _warnings() as problems:
-        settings = DataSettings(data=[str(data)], near_duplicates="ignore")
-        table = read_items(settings, SignalSettings(), 0)
+        splits = SplitSettings(near_duplicates="ignore")
+        table = read_items(Asked.by(DataSettings(data=[str(data)]), splits))
         pictures = _examples(table)
     counts = table.frame["label"].value_counts()
     return Look(

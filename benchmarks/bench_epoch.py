@@ -52,7 +52,7 @@ def table(settings: argparse.Namespace) -> Any:
     """All files in split "train", and a few of them in "valid": a learner wants some."""
     import pandas as pd
 
-    from datasets.items.table import load_table
+    from datasets.steps.reading import load_table
 
     frame = load_table(str(settings.folder)).frame.assign(split="train")
     return pd.concat([frame, frame.iloc[:8].assign(split="valid")], ignore_index=True)

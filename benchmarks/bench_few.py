@@ -54,7 +54,7 @@ def finetuned(table: Path, out: Path, size: int, seed: int, more: list[str]) -> 
 
 def drawn(data: str, test: str | None, files: int, seed: int) -> pd.DataFrame:
     """So many files of each class, and the test part beside them."""
-    from datasets.items.table import load_table
+    from datasets.steps.reading import load_table
 
     frame = load_table(data).frame
     if test is None:

@@ -35,7 +35,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, software_and_hardware
 from datasets.audio.settings import MelSettings
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from learners.active import embeddings
 from learners.active.embeddings import Embeddings
 from learners.active.teaching import choose_diverse, margin_uncertainty

@@ -53,7 +53,7 @@ READY = "model on disk"
 
 def tables(settings: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Training and test files: path, label, group."""
-    from datasets.items.table import load_table
+    from datasets.steps.reading import load_table
 
     frame = load_table(settings.train).frame
     if settings.test:

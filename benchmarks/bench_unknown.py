@@ -56,8 +56,8 @@ from datasets.audio.settings import MelSettings
 from datasets.core.part import PART_COLUMNS, parts_of
 from datasets.core.scanning import files_below
 from datasets.items.labels import UNKNOWN
-from datasets.items.table import load_table
 from datasets.sources.demos import write_demo
+from datasets.steps.reading import load_table
 from learners.active.discovery import benjamini_hochberg, find_discoveries
 from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import calibration_figures

@@ -67,11 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{folder}: this run is complete", *_next(folder, {}), sep="\n")
             return 0
     keep_memory_on_cpu(distributed.device(settings.speed.device))
-    data, command = settings.data, console.as_typed("learners.finetune", argv)
-    if data.cv is not None and data.fold is None:
+    splits, command = settings.splits, console.as_typed("learners.finetune", argv)
+    if splits.cv is not None and splits.fold is None:
         if distributed.count() > 1:
             raise SecondhandError(
-                f"--cv {data.cv} cannot run in {distributed.count()} processes. Train one fold per launch: also give "
+                f"--cv {splits.cv} cannot run in {distributed.count()} processes. Train one fold per launch: also give "
                 "--fold"
             )
         return _cross_validate(settings, command)
@@ -117,7 +117,7 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
             words.append(f"{flag(name)}={value}")
     settings = Settings().but(**finetune_parser().read(words)).whole()
     if settings.run.resume is not None or (
-        settings.data.cv is not None and settings.data.fold is None
+        settings.splits.cv is not None and settings.splits.fold is None
     ):
         raise SecondhandError(
             "finetune() supports neither resume nor cv without fold. Use python -m learners.finetune for these"

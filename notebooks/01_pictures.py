@@ -41,9 +41,10 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
 from datasets.images.opening import Preprocessing, open_picture
+from datasets.items.describe import summary
 from datasets.items.splits import assign_splits
-from datasets.items.table import load_table, summary
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
+from datasets.steps.reading import load_table
 from secondhand import embed
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"]  # told apart by all eyes

@@ -29,8 +29,8 @@ import warnings
 import matplotlib.pyplot as plt
 import numpy as np
 
-from datasets.items.table import load_table
 from datasets.sources.glitches import CLASSES, detector_density, simulate
+from datasets.steps.reading import load_table
 from datasets.strain.files import Strain
 from datasets.strain.qscan import QGram, qtransform, spectral_density, whiten
 from datasets.strain.settings import QScanSettings

@@ -38,9 +38,10 @@ from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_ba
 from fastai.torch_core import set_seed
 from PIL import Image
 
+from datasets.items.facts import Origin
 from datasets.items.splits import assign_splits
-from datasets.items.table import load_table
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
+from datasets.steps.reading import load_table
 from learners.acceleration import keep_memory
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import ConfidenceSettings, TrainSettings
@@ -66,10 +67,10 @@ _ = keep_memory()  # a fifth quicker on a CPU
 
 # %%
 table = load_table("demo:digits")
-table.frame = table.frame.groupby("label").head(50).reset_index(drop=True)
-table.unknown_items = table.unknown_items.head(60)
-table.frame, _ = assign_splits(table.frame, valid=0.2, calibration=0.25, seed=0)
-print(table.note)
+frame = table.frame.groupby("label").head(50).reset_index(drop=True)
+frame, _ = assign_splits(frame, valid=0.2, calibration=0.25, seed=0)
+table = replace(table, frame=frame, unknown_items=table.unknown_items.head(60))
+print(table.fact(Origin).note)
 print(pd.crosstab(table.frame["label"], table.frame["split"]))
 assert len(table.frame) == 400
 

@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from learners.active.teaching import Pool, labelled_in
 from learners.cli.settings import Settings
 from learners.model.bundle import save_bundle

@@ -262,8 +262,8 @@ class Openings:
         assert image.size[0] >= 1
 
     def table(self, path: Path, choice: int) -> None:
-        from datasets.items.table import load_table
         from datasets.sources.table import read_rows
+        from datasets.steps.reading import load_table
 
         if choice == 0:
             frame = read_rows(path).frame

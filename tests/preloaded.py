@@ -3,7 +3,7 @@
 from importlib import import_module, util
 
 for name in (
-    "datasets.items.table",
+    "datasets.steps.reading",
     "datasets.strain.settings",
     "learners.cli.flags",
     "learners.inference.predictor",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from itertools import chain
@@ -158,6 +159,21 @@ def test_files_of_a_kind_of_the_package_are_learnt_and_predicted(site, tmp_path)
     without = secondhand("predict", out / "model", data)
     assert without.returncode == 2
     assert "kind='array'" in without.stderr
+
+
+def test_a_step_of_the_package_keeps_nights_together(site, photos, tmp_path):
+    for number, photo in enumerate(sorted(photos.glob("*/*.jpg"))):
+        night = (
+            tmp_path / "nights" / photo.parent.name / f"2024-06-{1 + number % 10:02}_{number}.jpg"
+        )
+        night.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(photo, night)
+    out = tmp_path / "run"
+    lines(secondhand("finetune", "--data", tmp_path / "nights", "--out", out, *TRAIN, site=site))
+    rows = [*csv.DictReader((out / "items.csv").open())]
+    assert {row["group"] for row in rows} == {f"2024-06-{n:02}" for n in range(1, 11)}
+    held_out = {(row["group"], row["split"] == "train") for row in rows}
+    assert len(held_out) == 10
 
 
 def test_a_command_of_the_package_is_listed_and_run(model, site, photos):

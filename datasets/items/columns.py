@@ -30,7 +30,11 @@ log = logging.getLogger(__name__)
 
 #: How sure a program was of a label: carried along for whoever looks at the labels.
 CONFIDENCE = "confidence"
+#: Column that marks the items of an earlier run.
+REHEARSED = "rehearsed"
 TEXT_COLUMNS = ("path", "label", "group", "split", "fold", *RECORDED_COLUMNS, "complete")
+#: Columns that ``--group-by`` may name, once a step has filled them.
+GROUPING = ("deployment",)
 #: Names of the parts of data, in tables and of folders, and ours.
 SPLIT_NAMES = {
     "train": "train", "training": "train",
@@ -68,6 +72,11 @@ def with_columns(frame: pd.DataFrame) -> pd.DataFrame:
     of_labels = [name for name in (*BAND_COLUMNS, CONFIDENCE) if name in frame]
     frame[of_labels] = frame[of_labels].apply(pd.to_numeric, errors="coerce")
     return frame[[*empty, *of_labels]].reset_index(drop=True)
+
+
+def is_rehearsed(frame: pd.DataFrame) -> pd.Series:
+    """True for the items of an earlier run."""
+    return frame.get(REHEARSED, pd.Series(False, index=frame.index)).astype(bool)
 
 
 def without_empty(frame: pd.DataFrame) -> pd.DataFrame:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,15 +12,15 @@ from datasets.audio.band import are_outside, hertz, label_limits, labelled_band
 from datasets.audio.decode import ULTRASOUND
 from datasets.audio.recorders import time_expansion
 from datasets.audio.settings import MelSettings
-from datasets.core.errors import counted, one_line
+from datasets.core.errors import Rejected, counted, one_line
 from datasets.images.exif import GAP_MINUTES
-from datasets.items.facts import Lengths, NearDuplicates, Sessions
+from datasets.items.checks import NOT_CORRECTED
+from datasets.items.columns import is_rehearsed
+from datasets.items.facts import Groups, Later, Lengths, NearDuplicates, Origin, Sessions
 from datasets.items.items import Items
 from datasets.items.labels import label_counts, parse_names
-from datasets.items.rehearsal import is_rehearsed
-from datasets.items.settings import DataSettings
+from datasets.items.settings import SplitSettings
 from datasets.items.splits import SPLITS, are_named
-from datasets.items.table import summary
 
 #: Largest number of classes that the table of classes and splits lists by name.
 LISTED = 12
@@ -30,6 +29,14 @@ NO_LABEL = "no label"
 DOMAIN_SHIFT_NOTE = "expect lower accuracy at other sites"
 #: A level of `logging`, and a line for the log.
 Line = tuple[int, str]
+
+log = logging.getLogger("datasets.items")
+
+
+def log_lines(lines: Iterable[Line]) -> None:
+    """Log lines at their levels."""
+    for level, line in lines:
+        log.log(level, "%s", line)
 
 
 def near_duplicates(found: NearDuplicates) -> str:
@@ -104,14 +111,27 @@ def sessions_found(found: Sessions) -> Line:
     )
 
 
+def summary(rejected: Sequence[Rejected]) -> list[str]:
+    """Lines with the number of rejected files or parts of them, and the first ten with their reasons.
+
+    Rows that `corrected_by_hand` leaves out do not count.
+    """
+    rejected = [item for item in rejected if item.reason != NOT_CORRECTED]
+    lines = [f"{counted(len(rejected), 'item')} left out:"] if rejected else []
+    lines += [f"  {item}" for item in rejected[:10]]
+    if len(rejected) > 10:
+        lines.append(f"  … and {len(rejected) - 10} more, all in rejected.csv")
+    return lines
+
+
 def overview(table: Items, windows: int) -> Iterator[Line]:
     """Lines for the log on the data: classes by splits, unknown classes, background, what was left out."""
     for line in described(table, windows):
         yield logging.INFO, line
     if table.multi_label:
         yield logging.DEBUG, f"items of each label: {label_counts(table.frame['label'])}"
-    if table.note:
-        yield logging.INFO, table.note
+    if (origin := table.get(Origin)) and origin.note:
+        yield logging.INFO, origin.note
     if lines := summary(table.rejected):
         yield logging.WARNING, "\n".join(lines)
 
@@ -164,56 +184,59 @@ def split_counts(table: Items) -> pd.DataFrame:
     return counts.reindex([*table.classes, NO_LABEL], fill_value=0)
 
 
-def describe_protocol(table: Items, unsplit: pd.DataFrame, data: DataSettings) -> str:
+def describe_protocol(table: Items, unsplit: pd.DataFrame, splits: SplitSettings) -> str:
     """Describe the evaluation protocol, as the text after "the figures rest on".
 
     Parameters
     ----------
     table : the table after the split.
     unsplit : its rows before the split.
-    data : the settings; ``cv`` without ``fold`` means all folds together.
+    splits : the settings; ``cv`` without ``fold`` means all folds together.
     """
     old = is_rehearsed(unsplit)
     if old.any():
         if old.all():
             return "the splits of the earlier run"
-        new = describe_protocol(table, unsplit.loc[~old], data)
+        new = describe_protocol(table, unsplit.loc[~old], splits)
         return f"the splits of the earlier run, and for new items on {new}"
     frame, named_splits = table.frame, set(unsplit["split"]) - {""}
-    if data.cv is not None:
+    if splits.cv is not None:
         folds = frame["fold"].loc[frame["fold"].ne("")].nunique()
-        kind = "group" if str(data.cv) == "group" else "fold"
+        kind = "group" if str(splits.cv) == "group" else "fold"
         fold_text = (
-            f"{kind} {data.fold} of {folds}" if data.fold is not None else f"{folds} {kind}s"
+            f"{kind} {splits.fold} of {folds}" if splits.fold is not None else f"{folds} {kind}s"
         )
         if kind == "group":
-            each = "" if data.fold is not None else "each "
+            each = "" if splits.fold is not None else "each "
             return f"{fold_text}, {each}left out of training"
-        if str(data.cv) == "fold":
+        if str(splits.cv) == "fold":
             return f"{fold_text}, as named in the data"
         return random_protocol(table, f"{fold_text}, drawn at random")
-    if table.learnt_until:
+    if later := table.get(Later):
         return random_protocol(
-            replace(table, groups=0),  # the same sites are recorded earlier and later
-            f"files recorded after {table.learnt_until}; trained on files until then, tested on later ones",
+            table.knowing(Groups(0)),  # the same sites are recorded earlier and later
+            f"files recorded after {later.learnt_until}; trained on files until then, tested on later ones",
         )
-    if data.fold is not None:
+    if splits.fold is not None:
         folds = unsplit["fold"].loc[unsplit["fold"].ne("")].nunique()
         beside = " beside the data's own test split" if "test" in named_splits else ""
-        return f"fold {data.fold} of {folds}, as named in the data{beside}"
+        return f"fold {splits.fold} of {folds}, as named in the data{beside}"
     if {"valid", "calibration"} & named_splits:
         return f"the splits that the data name ({', '.join(sorted(named_splits))})"
     if "test" in named_splits:
         return random_protocol(
             table, "the test split that the data name, and for the other files on a random split"
         )
-    if table.groups and are_named(frame["group"]).all():
+    if (groups := group_count(table)) and are_named(frame["group"]).all():
         held_out = frame["group"].loc[frame["split"].ne("train")].nunique()
-        by_group = (
-            f"groups that were not in training ({held_out} of {table.groups}), drawn at random"
-        )
+        by_group = f"groups that were not in training ({held_out} of {groups}), drawn at random"
         return random_protocol(table, by_group, by_group=True)
     return random_protocol(table, f"a random split of {len(table.classes)} classes")
+
+
+def group_count(table: Items) -> int:
+    """Number of groups that the data or ``--group-by`` name."""
+    return (table.get(Groups) or Groups()).number
 
 
 def divided_groups(frame: pd.DataFrame) -> str:
@@ -226,20 +249,20 @@ def divided_groups(frame: pd.DataFrame) -> str:
 
 def random_protocol(table: Items, protocol: str, *, by_group: bool = False) -> str:
     """Describe a random split: what was kept together, and a note on domain shift if there are no groups."""
-    texts = [protocol]
-    shared = divided_groups(table.frame) if table.groups else ""
-    if table.groups and not by_group:
+    texts, groups = [protocol], group_count(table)
+    shared = divided_groups(table.frame) if groups else ""
+    if groups and not by_group:
         exception = f", except {shared}, which validation and calibration share" if shared else ""
-        texts.append(f"each of {table.groups} groups stays in one split{exception}")
+        texts.append(f"each of {groups} groups stays in one split{exception}")
     elif shared:
         texts.append(f"validation and calibration share {shared}")
-    if (found := table.near_duplicates) and (found.together or found.divided):
+    if (found := table.get(NearDuplicates)) and (found.together or found.divided):
         kept = " kept together" if found.together else ""
         texts.append(f"near-duplicates{kept}: {near_duplicates(found)}")
-    if in_sessions := table.sessions:
+    if in_sessions := table.get(Sessions):
         kept = " kept together" if in_sessions.together else ""
         texts.append(f"capture sessions{kept}: {sessions(in_sessions)}")
-    return "; ".join([*texts, *([] if table.groups else [DOMAIN_SHIFT_NOTE])])
+    return "; ".join([*texts, *([] if groups else [DOMAIN_SHIFT_NOTE])])
 
 
 def frequencies(spectrogram: MelSettings, frame: pd.DataFrame) -> Iterator[Line]:

@@ -1,8 +1,78 @@
-"""What is found out about the items of a run, as numbers; `datasets.items.describe` says it in words."""
+"""What the steps find out about the items of a run; `datasets.items.describe` says it in words.
+
+`datasets.items.items.Items.fact` gives each by its type.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from datasets.core.lookup import Lookup
+    from datasets.kinds.base import PictureInfo
+
+
+class Origin(NamedTuple):
+    """Where the data come from, such as "SIMULATED sounds"; "" for the user's own."""
+
+    note: str = ""
+
+
+class Stated(NamedTuple):
+    """For each label the first file that has it and, in a table, its row; for messages."""
+
+    where: Mapping[str, str]
+
+
+class Inputs(NamedTuple):
+    """Inputs of items that are looked up, so that no file is opened; empty for other kinds."""
+
+    lookup: Lookup
+
+
+class Looks(NamedTuple):
+    """What the check of each picture has read, by path."""
+
+    of: Mapping[str, PictureInfo]
+
+
+class Corrections(NamedTuple):
+    """Labels that a later source or row has replaced, with the columns `datasets.items.checks.CORRECTION_COLUMNS`."""
+
+    frame: pd.DataFrame
+
+
+class Labelled(NamedTuple):
+    """Path, label, start and end (s) of all labelled items, also of those that are left out."""
+
+    spans: pd.DataFrame
+
+
+class Groups(NamedTuple):
+    """Number of groups that the data or ``--group-by`` name."""
+
+    number: int = 0
+
+
+class Later(NamedTuple):
+    """With ``--split-by time``, when the last file that is not for testing was recorded (ISO 8601)."""
+
+    learnt_until: str
+
+
+class Protocol(NamedTuple):
+    """The evaluation protocol, as clauses joined by "; "."""
+
+    text: str
+
+
+class Unsplit(NamedTuple):
+    """The items before they were split."""
+
+    frame: pd.DataFrame
 
 
 class NearDuplicates(NamedTuple):

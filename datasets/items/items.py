@@ -1,78 +1,50 @@
-"""The items of a run: what the stages from reading to the report share."""
+"""The items of a run: what each step from reading to the report hands on to the next."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import pandas as pd
 
-from datasets.cameras.clock import Clock
 from datasets.core.errors import Rejected
-from datasets.core.lookup import Lookup
-from datasets.items.checks import CORRECTION_COLUMNS
-from datasets.items.facts import Lengths, NearDuplicates, Sessions
 from datasets.items.labels import parse_names
-from datasets.kinds.base import PictureInfo, empty_lookup
+
+F = TypeVar("F")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Items:
-    """The items of a run.
+    """The items of a run. A step takes them and returns others; nothing is changed in place.
 
     Attributes
     ----------
     frame : items of the classes, one row each.
     unknown_items : items labelled ``unknown``, which are not trained on.
-    background : files of the background (negative) class, labelled ``unknown``, with their splits.
-    rejected : files that were left out, and why.
-    kind : name of the kind of all files, a key of `datasets.kinds.base.KINDS`.
+    kind : name of the kind of all files, a key of `datasets.kinds.base.KINDS`; "" before it is known.
     source : what the user named; several sources are joined by " + ".
     multi_label : an item may have several labels, or none (see `datasets.items.labels`).
-    picture_info : what the check of each picture has read, by path.
-    lookup : inputs of the items that are looked up, so that no file is opened; empty for other kinds.
-    corrections : labels that a later source or row has replaced (`CORRECTION_COLUMNS`).
-    note : origin of the data, such as "SIMULATED sounds"; "" for the user's own.
-    near_duplicates, sessions : near-duplicates, and capture sessions of photos; None if they were not searched for.
-    lengths : classes that the lengths of their clips tell apart.
-    groups : number of groups that the data or ``--group-by`` name.
-    unsplit : ``frame`` before it was split.
-    spans : path, label, start and end (s) of all labelled items, also of those that are left out.
-    stated : for each label the first file that has it and, in a table, its row; for messages.
-    clock : finds time and place of the files.
-    learnt_until : with ``--split-by time``, when the last file that is not for testing was recorded; else "".
-    protocol : the evaluation protocol, as clauses joined by "; "; "" before `render_items`.
+    background : files of the background (negative) class, labelled ``unknown``, with their splits.
+    rejected : files that were left out, and why.
+    facts : what the steps have found, by the type that each of them defines for it.
     """
 
     frame: pd.DataFrame
     unknown_items: pd.DataFrame
     kind: str
     source: str
-    rejected: list[Rejected] = field(default_factory=list)
-    note: str = ""
-    near_duplicates: NearDuplicates | None = None
-    sessions: Sessions | None = None
-    lengths: Lengths = Lengths()
-    groups: int = 0
-    stated: dict[str, str] = field(default_factory=dict)
-    clock: Clock = field(default_factory=Clock)
-    learnt_until: str = ""
-    protocol: str = ""
-    corrections: pd.DataFrame = field(
-        default_factory=lambda: pd.DataFrame(columns=[*CORRECTION_COLUMNS])
-    )
+    multi_label: bool = False
     background: pd.DataFrame = field(
         default_factory=lambda: pd.DataFrame({"path": [], "split": []})
     )
-    multi_label: bool = False
-    picture_info: dict[str, PictureInfo] = field(default_factory=dict)
-    lookup: Lookup = field(default_factory=empty_lookup)
-    unsplit: pd.DataFrame = field(default_factory=pd.DataFrame)
-    spans: pd.DataFrame = field(
-        default_factory=lambda: pd.DataFrame(columns=["path", "label", "start", "end"])
-    )
+    rejected: tuple[Rejected, ...] = ()
+    facts: Mapping[type, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.clock.checked = self.picture_info
+    @classmethod
+    def none(cls) -> Items:
+        """No items, with which reading begins."""
+        return cls(pd.DataFrame(), pd.DataFrame(), "", "")
 
     @property
     def classes(self) -> list[str]:
@@ -83,3 +55,26 @@ class Items:
             if self.multi_label
             else labels
         )
+
+    def fact(self, of: type[F]) -> F:
+        """What a step has found, which these items have passed."""
+        found: F = self.facts[of]
+        return found
+
+    def get(self, of: type[F]) -> F | None:
+        """What a step has found; None if it did not look for it."""
+        return self.facts.get(of)
+
+    def knowing(self, *facts: object) -> Items:
+        """These items with further facts; one of a type replaces an earlier one."""
+        return replace(self, facts={**self.facts, **{type(fact): fact for fact in facts}})
+
+    def forgetting(self, of: type) -> Items:
+        """These items without what a step has found, which does not hold for them."""
+        return replace(
+            self, facts={kind: fact for kind, fact in self.facts.items() if kind is not of}
+        )
+
+    def leaving_out(self, rejected: Iterable[Rejected]) -> Items:
+        """These items with further files among those that were left out; the caller removes their rows."""
+        return replace(self, rejected=(*self.rejected, *rejected))

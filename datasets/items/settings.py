@@ -23,26 +23,19 @@ def _presets() -> list[str]:
     return sorted(file.stem for file in SPECTROGRAMS.glob("*.yaml"))
 
 
-#: Help of ``--deployments``, which several commands have.
-DEPLOYMENTS = (
-    "Table of deployments: Camtrap DP's deployments.csv, or a CSV file with the column deployment and any of latitude, "
-    "longitude, start, end, timezone and clock_offset. A file belongs to the deployment that names one of its folders or "
-    "begins its name (docs/formats.md)."
-)
 #: Help of the flags for the columns of a table, and for what has the labels in other formats.
 PATH_COLUMN = "Column of the files in a table. Default: path, or another usual name."
 LABEL_COLUMN = (
     "Column of the labels in a table, or what has them in another format (docs/formats.md). Default: label, or the usual "
     "one of the format."
 )
-TIER = "Tier of the labels in files of Praat or ELAN. Default: the only one."
 #: Largest overlap of neighbouring windows; at this one each moment is in twenty windows.
 MAX_OVERLAP = 0.95
 
 
 @dataclass(frozen=True)
 class DataSettings:
-    """data and splits"""
+    """data"""
 
     data: str | list[str] = option(
         "",
@@ -53,37 +46,45 @@ class DataSettings:
         "file, the later label counts.",
         metavar="SOURCE",
     )
+    kind: str = option(
+        "auto",
+        "Kind of the files; auto goes by the ends of their names.",
+        names=lambda: KINDS,
+        metavar="auto|KIND",
+    )
     path_column: str | None = option(None, PATH_COLUMN, metavar="NAME")
     label_column: str | None = option(None, LABEL_COLUMN, metavar="NAME")
-    tier: str | None = option(None, TIER, metavar="NAME")
     labels: str | None = option(
         None,
         "Multi-label classification: multi if the label column holds names joined by |, or the names of the "
         "0/1 columns, separated by commas (an empty cell is not labelled).",
         metavar="multi|COLUMNS",
     )
-    strain: str | None = option(
-        None,
-        "For a table of triggers in --data: folder, pattern or LAL cache of the strain files. For "
-        "demo:glitches: strain files of your own to inject the events into.",
-        metavar="PATH",
-    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.data, list) and len(self.data) == 1:
+            object.__setattr__(self, "data", self.data[0])
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether an item may have several labels."""
+        return self.labels is not None or "demo:scenes" in self.sources
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources that ``--data`` names; empty without the flag."""
+        return self.data if isinstance(self.data, list) else [self.data] * bool(self.data)
+
+
+@dataclass(frozen=True)
+class ClassSettings:
+    """classes"""
+
     classes_table: Path | None = option(
         None,
         "CSV file with the columns label and parent: a hierarchy (taxonomy) of the classes. If the model is not sure "
         "of the class, it can then name a group of classes instead.",
         metavar="FILE",
-    )
-    from_: Path | None = option(
-        None,
-        "Warm start: model folder (or hf:USER/NAME) to continue from. By default only a linear head is "
-        "retrained; --epochs 2 trains the whole network.",
-        metavar="MODEL",
-    )
-    rehearsal: float = option(
-        1.0,
-        "With --from: fraction of the earlier training files to train on again.",
-        limits=Limits(low=0, high=1),
     )
     unknown: str | None = option(
         None,
@@ -103,30 +104,35 @@ class DataSettings:
         "Every call of the classes in the recordings of --data is labelled, so the rest of them has none: windows of it "
         "train the background class. A table can say so of single recordings by 1 in the column complete.",
     )
-    min_box_confidence: float | None = option(
+
+
+@dataclass(frozen=True)
+class WarmStartSettings:
+    """warm start"""
+
+    from_: Path | None = option(
         None,
-        "For MegaDetector's JSON in --data: least confidence of a box to crop. Default: the typical threshold that the "
-        "JSON names, which is 0.2 for MegaDetector 5; 0.2 if it names none.",
+        "Warm start: model folder (or hf:USER/NAME) to continue from. By default only a linear head is "
+        "retrained; --epochs 2 trains the whole network.",
+        metavar="MODEL",
+    )
+    rehearsal: float = option(
+        1.0,
+        "With --from: fraction of the earlier training files to train on again.",
         limits=Limits(low=0, high=1),
     )
-    kind: str = option(
-        "auto",
-        "Kind of the files; auto goes by the ends of their names.",
-        names=lambda: KINDS,
-        metavar="auto|KIND",
-    )
+
+
+@dataclass(frozen=True)
+class SplitSettings:
+    """splits"""
+
     group_by: str | None = option(
         None,
         "Regular expression on the file name, such as '^(.+?)-' for SITE-DATE.jpg. Files with the same text in its "
         "first group are never divided between training and test. deployment groups by the deployments of --deployments "
         "or of the table in --data.",
         metavar="REGEX|deployment",
-    )
-    deployments: Path | None = option(None, DEPLOYMENTS, metavar="FILE")
-    split_by: Literal["time"] | None = option(
-        None,
-        "Test on what was recorded last: time makes the last fifth of the files the test part, and learns from the "
-        "earlier ones.",
     )
     near_duplicates: Literal["keep-together", "ignore"] = option(
         "keep-together",
@@ -158,18 +164,6 @@ class DataSettings:
         # YAML reads the name 1 as a number, but folds are compared as text.
         if self.fold is not None:
             object.__setattr__(self, "fold", str(self.fold))
-        if isinstance(self.data, list) and len(self.data) == 1:
-            object.__setattr__(self, "data", self.data[0])
-
-    @property
-    def multi_label(self) -> bool:
-        """Whether an item may have several labels."""
-        return self.labels is not None or "demo:scenes" in self.sources
-
-    @property
-    def sources(self) -> list[str]:
-        """The sources that ``--data`` names; empty without the flag."""
-        return self.data if isinstance(self.data, list) else [self.data] * bool(self.data)
 
 
 CHANNEL = (

@@ -101,10 +101,10 @@ def check_labels_train(bundle: Bundle, model: str) -> None:
 
 def check_whole_photos(origin: Bundle | None, table: Items) -> None:
     """Raise SecondhandError if new items are whole photos, but ``origin`` was trained on boxes alone; with the items of its
-    run they are left out already (`datasets.items.table.load_table`)."""
+    run they are left out already (`datasets.steps.cameras.leave_out_whole_photos`)."""
     if origin is None or not boxes_alone(origin):
         return
-    from datasets.items.rehearsal import is_rehearsed
+    from datasets.items.columns import is_rehearsed
 
     new = table.frame.loc[~is_rehearsed(table.frame) & table.frame["x"].isna(), "path"]
     for path in new[:1]:

@@ -276,6 +276,10 @@ def fit_event_threshold(
     table : the items of the run, with the times of their files, and their deployments.
     outside : of cross-fitted items, bool [n], the rule that is not measured to themselves.
     """
+    from datasets.steps.cameras import (
+        clock_of,  # with pandas, which an answer of a model does without
+    )
+
     if not KINDS[table.kind].photo:
         return None
     parts, every = [Part(path) for path in paths], len(classes)
@@ -295,7 +299,7 @@ def fit_event_threshold(
         )
         for number, frame in zip(own, of_fold, strict=True):
             frames[int(number)] = frame
-    found = events_of(paths, table.clock)
+    found = events_of(paths, clock_of(table))
     events = [event for event in found if len({labels[n] for n in event}) == 1]
     all_answered = rule.but(threshold=0.0).for_events
     assert all_answered is not None  # a threshold holds for events, too

@@ -22,12 +22,15 @@ def when_and_where(
     """Columns of time and place for the predictions of some rows of a table; none where GPS times are asked for."""
     import pandas as pd  # which an answer of a model does without
 
+    from datasets.steps.cameras import clock_of
+
     kind = KINDS[table.kind]
     if kind.gps:
         return pd.DataFrame(index=rows.index)
+    clock = clock_of(table)
     found = pd.DataFrame(
         [
-            table.clock.cells(one.part, readable=kind.opened and not one.reason.crashed)
+            clock.cells(one.part, readable=kind.opened and not one.reason.crashed)
             for one in predictions
         ],
         columns=[*TIME_AND_PLACE],

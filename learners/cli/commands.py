@@ -9,10 +9,12 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from datasets.cameras.settings import DEPLOYMENTS
 from datasets.core.address import is_address
 from datasets.core.options import Checked, Limits, flag, option, positional
-from datasets.items.settings import CHANNEL, DEPLOYMENTS, LABEL_COLUMN, PATH_COLUMN, TIER
+from datasets.items.settings import CHANNEL, LABEL_COLUMN, PATH_COLUMN
 from datasets.kinds.base import KINDS
+from datasets.sources.settings import TIER
 
 #: Settings of a prediction that may change when its job resumes: they do not affect the predictions, or name files.
 FREE_OF_PREDICTION = (

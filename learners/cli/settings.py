@@ -11,11 +11,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from datasets.cameras.settings import PlaceSettings
 from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.options import Checked, Limits, option
 from datasets.core.scanning import absolute_path
-from datasets.items.settings import DataSettings, SignalSettings, spectrogram_text
+from datasets.items.settings import (
+    ClassSettings,
+    DataSettings,
+    SignalSettings,
+    SplitSettings,
+    WarmStartSettings,
+    spectrogram_text,
+)
+from datasets.sources.settings import FormatSettings
 from learners.machine import SpeedSettings
 
 if TYPE_CHECKING:
@@ -286,6 +295,11 @@ class Settings(Checked):
     """
 
     data: DataSettings = field(default_factory=DataSettings)
+    formats: FormatSettings = field(default_factory=FormatSettings)
+    classes: ClassSettings = field(default_factory=ClassSettings)
+    warm_start: WarmStartSettings = field(default_factory=WarmStartSettings)
+    splits: SplitSettings = field(default_factory=SplitSettings)
+    places: PlaceSettings = field(default_factory=PlaceSettings)
     signal: SignalSettings = field(default_factory=SignalSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
@@ -348,20 +362,20 @@ class Settings(Checked):
         return self.filled(**values)
 
     def conflicts(self) -> dict[str, object]:
-        data, network, train = self.data, self.network, self.train
+        network, train, splits, classes = self.network, self.train, self.splits, self.classes
         weights = f"--weights {network.weights}" if network.weights != "published" else ""
         return {
             "--epochs 0 with --freeze-epochs 0": train.epochs == train.freeze_epochs == 0,
             f"--accumulate {train.accumulate} with --bs {train.bs} (use a multiple of --bs)": train.bs
             > 0
             and (train.accumulate or 0) % train.bs,
-            "--background with --head cosine (use --head linear)": data.background
+            "--background with --head cosine (use --head linear)": classes.background
             and network.head == "cosine",
             f"{weights} with --backbone auto (name the backbone)": weights and network.candidates,
-            "--split-by with --cv or --fold (use one of them)": data.split_by
-            and (data.cv is not None or data.fold is not None),
-            "--background with --classes-table (use one of the two)": data.background
-            and data.classes_table,
+            "--split-by with --cv or --fold (use one of them)": self.places.split_by
+            and (splits.cv is not None or splits.fold is not None),
+            "--background with --classes-table (use one of the two)": classes.background
+            and classes.classes_table,
             "--cross-fit 1 (give at least 2 bodies, or 0 for none)": train.cross_fit == 1,
             f"--cross-fit {train.cross_fit} with {self.against_cross_fit} (leave one of them out)": train.cross_fit
             not in (0, "auto")
@@ -371,16 +385,17 @@ class Settings(Checked):
     @property
     def against_cross_fit(self) -> str:
         """The flag that ``--cross-fit`` does not go with, and why; "" if there is none."""
-        data, train = self.data, self.train
+        splits, train = self.splits, self.train
         return next(
             (
                 words
                 for words, given in {
-                    "--cv: each of its folds is tested already": data.cv is not None,
-                    "--fold: its files measure": data.fold is not None,
-                    "--split-by: the files recorded last measure": data.split_by is not None,
-                    "--from: that body has learnt from files already": data.from_ is not None,
-                    "--labels: it is for one label a file": data.multi_label,
+                    "--cv: each of its folds is tested already": splits.cv is not None,
+                    "--fold: its files measure": splits.fold is not None,
+                    "--split-by: the files recorded last measure": self.places.split_by is not None,
+                    "--from: that body has learnt from files already": self.warm_start.from_
+                    is not None,
+                    "--labels: it is for one label a file": self.data.multi_label,
                     f"--seeds {train.seeds}: one network stands for the bodies": train.seeds > 1,
                 }.items()
                 if given

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
+from datasets.items.facts import Stated
 from datasets.items.items import Items
 from datasets.items.labels import (
     MULTI,
@@ -33,8 +35,10 @@ def label_columns(table: Path, label_column: str | None, classes: Sequence[str])
     return class_columns if class_columns and not has_labels else MULTI
 
 
-def match_classes(table: Items, classes: Sequence[str], groups: Sequence[str]) -> list[str]:
-    """Make files whose label is not a class of the model files of unknown classes, in place; return sentences on them.
+def match_classes(
+    table: Items, classes: Sequence[str], groups: Sequence[str]
+) -> tuple[Items, list[str]]:
+    """The items with those whose label is not a class of the model among the unknown ones, and sentences on them.
 
     Parameters
     ----------
@@ -56,7 +60,8 @@ def match_classes(table: Items, classes: Sequence[str], groups: Sequence[str]) -
     near = {spelling_key(name): name for name in classes}
     for name in names:
         if (similar := near.get(spelling_key(name))) is not None:
-            where = table.stated.get(name, table.source)
+            stated = table.get(Stated)
+            where = stated.where.get(name, table.source) if stated else table.source
             raise SecondhandError(
                 f"{where}: the label {name!r} is not a class of the model, which has {similar!r}. Rename the folder or "
                 "the label"
@@ -67,21 +72,26 @@ def match_classes(table: Items, classes: Sequence[str], groups: Sequence[str]) -
             "files of known classes as --data and these as --unknown; or, if the files have no labels, add --no-labels"
         )
     if not names:
-        return []
+        return table, []
     ood = table.frame.loc[is_other].assign(label=UNKNOWN)
-    table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
-    table.frame = table.frame.loc[~is_other].reset_index(drop=True)
+    table = replace(
+        table,
+        frame=table.frame.loc[~is_other].reset_index(drop=True),
+        unknown_items=pd.concat([table.unknown_items, ood], ignore_index=True),
+    )
     labels_text = f"{len(names)} labels are not classes"
     if len(names) == 1:
         labels_text = "1 label is not a class"
     files_text = "1 file counts" if len(ood) == 1 else f"{len(ood)} files count"
-    return [f"{labels_text} of the model ({_some(names)}); {files_text} as unknown classes"]
+    return table, [f"{labels_text} of the model ({_some(names)}); {files_text} as unknown classes"]
 
 
-def match_labels(table: Items, classes: Sequence[str], columns: str | Sequence[str]) -> list[str]:
-    """Drop labels that a multi-label model does not know, in place; those without one of the ``columns`` become unknown.
+def match_labels(
+    table: Items, classes: Sequence[str], columns: str | Sequence[str]
+) -> tuple[Items, list[str]]:
+    """The items without labels that a multi-label model does not know; those without one of the ``columns`` become unknown.
 
-    Returns sentences on what is left out; raises SecondhandError if no label is one of the model's.
+    Sentences on what is left out are the second value; raises SecondhandError if no label is one of the model's.
     """
     labels = table.frame["label"]
     used_labels = {name for label in labels for name in parse_names(label)}
@@ -96,13 +106,13 @@ def match_labels(table: Items, classes: Sequence[str], columns: str | Sequence[s
         unknown = [part[1:] for part in split_labels(label) if part.startswith("?")]
         return join_labels({*parse_names(label)} & {*classes}, [*unknown, *missing])
 
-    table.frame = table.frame.assign(label=labels.map(matched))
+    table = replace(table, frame=table.frame.assign(label=labels.map(matched)))
     lines = [f"Labels that the model does not know are ignored: {foreign}"] if foreign else []
     if missing:
         lines.append(
             f"Labels without a column in the table are not evaluated: {', '.join(missing)}"
         )
-    return lines
+    return table, lines
 
 
 def _some(names: Sequence[str]) -> str:

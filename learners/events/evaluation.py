@@ -62,17 +62,17 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
         raise SecondhandError(
             f"--data {settings.data}: no recording can be read. The first one: {': '.join(bad[0])}"
         )
-    table.rejected += bad
+    table = table.leaving_out(bad)
     truth = table.frame.loc[table.frame["path"].isin(hours) & table.frame["label"].ne("")]
     truth = truth.assign(start=truth["start"].fillna(0), end=truth["end"].fillna(float("inf")))
     seconds = 3600 * truth["path"].map(hours)
     behind = truth["start"].ge(seconds)
-    table.rejected += [
+    table = table.leaving_out(
         Rejected(path, outside(path, start, duration).reason)
         for path, start, duration in zip(
             truth["path"][behind], truth["start"][behind], seconds[behind], strict=True
         )
-    ]
+    )
     truth = truth.loc[~behind]
     events, figures = event_figures(
         heard, truth, hours,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from datasets.audio.decode import probe
 from datasets.core import progress
 from datasets.core.part import Part
+from datasets.items.facts import Labelled
 from datasets.items.items import Items
 from datasets.items.labels import split_labels
 from datasets.items.places import nearest_rows
@@ -93,7 +94,8 @@ def held_out_events(
     if part is None or not KINDS[predictor.kind].recordings:
         return None
     held_out = items.loc[items["split"].eq(part)]
-    spans = table.spans.loc[table.spans["path"].isin(held_out["path"])]
+    spans = table.fact(Labelled).spans
+    spans = spans.loc[spans["path"].isin(held_out["path"])]
     spans = spans.merge(items.drop_duplicates(KEY)[[*KEY, "split"]], "left", on=KEY)
     # A span that is no item, because it has two labels, is an event like those beside it.
     others = items.loc[items["split"].ne(part) & items["path"].isin(held_out["path"])]

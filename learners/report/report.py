@@ -16,6 +16,7 @@ from markupsafe import Markup
 from datasets.core.errors import Rejected
 from datasets.core.files import write_beside
 from datasets.items import describe
+from datasets.items.facts import Lengths, Looks, NearDuplicates, Origin, Protocol, Sessions
 from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS
@@ -119,8 +120,8 @@ def write_report(
     done = "Evaluated" if history is None else "Trained"
     figures = {
         "title": f"{done} on {data_name(table.source)} (backbone {bundle.spec.backbone})",
-        "protocol": table.protocol,
-        "note": table.note,
+        "protocol": protocol.text if (protocol := table.get(Protocol)) else "",
+        "note": (table.get(Origin) or Origin()).note,
         "notices": [*notices, *bundle.rule.notes, *content.notices],
         "checks": checks,
         **content.figures,
@@ -226,24 +227,26 @@ def facts(table: Items) -> dict[str, str]:
     endings = Counter(path.rsplit(".", 1)[-1].lower() for path in paths if "." in path)
     about["formats"] = ", ".join(f"{name} {count}" for name, count in endings.most_common(6))
     groups = frame["group"].loc[frame["group"].ne("")].nunique()
-    if groups and not table.near_duplicates:
+    duplicates, lengths = table.get(NearDuplicates), table.get(Lengths)
+    if groups and not duplicates:
         about["groups"] = f"{groups}, each in one split"
     if len(table.background):
         learned = int(table.background["split"].eq("train").sum())
         rest = len(table.background) - learned
         about["background"] = f"{learned} files for training, {rest} for validation and calibration"
-    if table.near_duplicates:
-        about["near-duplicates"] = describe.near_duplicates(table.near_duplicates)
-    if table.lengths.classes:
-        about["lengths of clips"] = describe.lengths(table.lengths)
-    if table.sessions:
-        about["capture sessions"] = describe.sessions(table.sessions)
+    if duplicates:
+        about["near-duplicates"] = describe.near_duplicates(duplicates)
+    if lengths and lengths.classes:
+        about["lengths of clips"] = describe.lengths(lengths)
+    if sessions := table.get(Sessions):
+        about["capture sessions"] = describe.sessions(sessions)
     sampled = [paths[i] for i in np.unique(np.linspace(0, len(paths) - 1, SAMPLED).astype(int))]
     if not paths:
         return about
     sample = "" if len(sampled) == len(paths) else f" (of {len(sampled)} sampled files)"
     measure = KINDS[table.kind].facts
-    facts = measure(sampled, table.picture_info) if measure else {}
+    looks = table.get(Looks)
+    facts = measure(sampled, looks.of if looks else {}) if measure else {}
     for name in [*facts][:1]:  # the others say of how many files they are
         facts[name] += sample
     about |= facts

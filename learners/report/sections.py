@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from datasets.core.program import installed_commands
 from datasets.items.describe import NO_LABEL, split_counts
+from datasets.items.facts import Corrections
 from datasets.items.items import Items
 from learners.cli.result import answers_at, counts_of, judge, most_confused, part_name
 from learners.evaluation.before_after import Changes
@@ -53,8 +54,8 @@ def class_sections(
     hard = hardest_items(evaluation, scored)
     suspects = label_suspects(evaluation, scored, bundle.classes)
     same = scored.rows[is_copy(evaluation, bundle, scored)]
-    if len(table.corrections):
-        tables = {**tables, "Corrected labels": _corrected(table)}
+    if (corrections := table.get(Corrections)) and len(corrections.frame):
+        tables = {**tables, "Corrected labels": _corrected(corrections)}
     known, wrong = evaluation.known, mistakes(evaluation, scored, bundle.classes)
     unpredicted = evaluation.predictions.loc[evaluation.predictions["best"].eq("")]
     surest = gallery(pictures, evaluation, wrong)
@@ -191,9 +192,9 @@ def _compared(changes: Changes) -> dict[str, Any]:
     }
 
 
-def _corrected(table: Items) -> pd.DataFrame:
+def _corrected(corrections: Corrections) -> pd.DataFrame:
     """The labels that were corrected since an earlier training."""
-    rows = table.corrections.rename(columns={"path": "file", "before": "labelled before"})
+    rows = corrections.frame.rename(columns={"path": "file", "before": "labelled before"})
     columns = ["file", "span", "labelled before", "label", "by"]
     return rows[columns] if rows["span"].any() else rows[columns].drop(columns="span")
 

@@ -29,11 +29,11 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.part import Part, parts_of
 from datasets.items.items import Items
-from datasets.items.rendering import infer_spectrogram, picture_cache
 from datasets.items.splits import split_units, stratified_folds
 from datasets.kinds.base import KINDS
 from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.spectrograms.windows import cut_windows, render_rows
+from datasets.steps.spectrogram import infer_spectrogram, picture_cache
 from learners.backbones.building import build, native_size, width_of
 from learners.backbones.hub import read_mel
 from learners.backbones.spec import SOUND, NetworkSpec

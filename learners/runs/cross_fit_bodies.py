@@ -28,10 +28,11 @@ from datasets.core.errors import SecondhandError, counted, one_line
 from datasets.core.files import write_beside
 from datasets.core.part import parts_of
 from datasets.items.columns import without_empty
+from datasets.items.facts import Protocol, Unsplit
 from datasets.items.labels import UNKNOWN
-from datasets.items.preparing import Loaded
-from datasets.items.rehearsal import CROSS_FITTED
+from datasets.items.loaded import Loaded
 from datasets.items.splits import hold_out, missing_split, split_units
+from datasets.steps.earlier import CROSS_FITTED
 from learners import distributed
 from learners.cli.settings import USUAL_BODIES
 from learners.evaluation.held_out import REFERENCE_STEP, outputs_of_rows, reference_rows
@@ -125,7 +126,7 @@ def divide(run: Prepared) -> Division | None:
 
 def _why_not(run: Prepared) -> str:
     """Why the files of a run are not to be divided; "" if they may be."""
-    unsplit, frame = run.items.table.unsplit, run.items.table.frame
+    unsplit, frame = run.items.table.fact(Unsplit).frame, run.items.table.frame
     named = sorted({"valid", "calibration"} & {*unsplit["split"]})
     if named:
         return f"the data name files for {' and '.join(named)}, which measure"
@@ -161,7 +162,7 @@ def _folds(run: Prepared, count: int) -> Division:
     parts = dict[int, Loaded]()
     for number in numbers:
         outside = known.loc[of_known != number]
-        held_out = hold_out(outside, run.settings.data.valid, seed=seed)
+        held_out = hold_out(outside, run.settings.splits.valid, seed=seed)
         split = frame["split"].mask(pd.Series(of_items == number, frame.index), MEASURED)
         split.loc[outside.index] = np.where(held_out, "valid", "train")
         if why := missing_split(frame.assign(split=split).loc[teaches], ("train", "valid")):
@@ -355,7 +356,8 @@ def measured_by(run: Run, folds: Division, predictors: Mapping[int, Predictor]) 
         distances=_distances(features),
         by_body=by_body,
     )
-    items.table.protocol = protocol(items.table, cross)
+    of_folds = Protocol(protocol(items.table, cross))
+    items = items._replace(table=items.table.knowing(of_folds))
     _record(run, len(predictors))
     return replace(run, items=items, cross=cross)
 

@@ -24,10 +24,12 @@ from datasets.core.errors import counted
 from datasets.core.files import write_beside
 from datasets.core.part import parts_of
 from datasets.items import describe
+from datasets.items.columns import is_rehearsed
+from datasets.items.facts import Inputs, Later, Protocol, Unsplit
 from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
-from datasets.items.rehearsal import CROSS_FITTED, is_rehearsed
 from datasets.items.splits import are_named, split_units
+from datasets.steps.earlier import CROSS_FITTED
 from learners.backbones.building import members_of
 from learners.cli.result import TAUGHT_BODY
 from learners.evaluation.held_out import (
@@ -60,10 +62,11 @@ MEASURED = "calibration"
 
 def may_cross_fit(run: Prepared) -> bool:
     """Whether the head is to learn from all files: the run has drawn its splits itself, and its files are few."""
-    data, train, items = run.settings.data, run.settings.train, run.items
-    frame = items.table.unsplit.loc[~is_rehearsed(items.table.unsplit)]
-    own_splits = frame["split"].isin(["valid", "calibration"]).any()
-    named = own_splits or data.split_by is not None or (data.fold is not None and data.cv is None)
+    splits, train, items = run.settings.splits, run.settings.train, run.items
+    unsplit = items.table.fact(Unsplit).frame
+    own_splits = unsplit["split"][~is_rehearsed(unsplit)].isin(["valid", "calibration"]).any()
+    later = items.table.get(Later) is not None
+    named = own_splits or later or (splits.fold is not None and splits.cv is None)
     return bool(
         train.freeze_epochs == "fit"
         and (run.origin is None or starts_anew(run.origin, items.table))
@@ -128,7 +131,7 @@ def cross_fit(run: Run, kept: Sequence[Kept], features: ByPart) -> Run:
     pooled = np.stack([of_body for _, of_body in found if of_body is not None])
     in_an_epoch = rows.drop_duplicates("place") if "place" in rows else rows
     counts, known = in_an_epoch["label"].value_counts(), rows["label"].ne(UNKNOWN)
-    background = items.labels != items.table.classes
+    background = items.has_background
     objective = run.task.objective(
         run.settings.train,
         [int(counts.get(name, 0)) for name in items.labels],
@@ -167,7 +170,7 @@ def cross_fit(run: Run, kept: Sequence[Kept], features: ByPart) -> Run:
         taught_body=not new.all(),
     )
     table = replace(items.table, frame=_all_train(frame))
-    table.protocol = protocol(table, cross)
+    table = table.knowing(Protocol(protocol(table, cross)))
     log.debug(
         "Cross-fitting: the head is fitted to %d files; each of %d is measured by one of %d heads that have not seen it",
         taught.sum(), (of_items != IN_ALL).sum(), len(predictors),
@@ -297,9 +300,11 @@ def protocol(table: Items, cross: CrossFit) -> str:
     frame, heads = table.frame, len(cross.predictors)
     measured = counted(int((cross.folds != IN_ALL).sum()), "file")
     if frame["split"].eq("test").any():
-        return table.protocol
+        return table.fact(Protocol).text
     named = frame["group"].loc[are_named(frame["group"])]
-    together = f"; each of {named.nunique()} groups stays together" if table.groups else ""
+    together = (
+        f"; each of {named.nunique()} groups stays together" if describe.group_count(table) else ""
+    )
     if cross.taught_body:
         measured += " that the body has not learnt from"
     judges = "bodies" if cross.by_body else "heads"
@@ -316,7 +321,7 @@ def _inputs_predictor(
         replace(run.bundle, built=inputs, tta_views=(PLAIN,)),
         device=run.settings.speed.device,
         decoded=run.decoded,
-        lookup=run.items.table.lookup,
+        lookup=run.items.table.fact(Inputs).lookup,
         passed=Passed(run.folder),
         bs=run.settings.train.bs,
     )

@@ -21,11 +21,14 @@ from datasets.core.errors import Copy, Rejected, SecondhandError, counted
 from datasets.core.files import folder_beside
 from datasets.core.scanning import UNLISTED
 from datasets.items.checks import drop_contradictions, drop_copies
+from datasets.items.describe import summary
+from datasets.items.facts import Inputs
 from datasets.items.items import Items
 from datasets.items.labels import MULTI, UNKNOWN, parse_names
-from datasets.items.table import load_table, load_unknown, load_unlabelled, summary
 from datasets.kinds.base import kind_of
 from datasets.sources.base import ReadOptions
+from datasets.steps.reading import load_table
+from datasets.steps.unknown import load_unknown, load_unlabelled
 from learners.cli.commands import EvaluateSettings
 from learners.cli.result import BY_BODIES, find_confusions, is_cross_fitted, label_counts
 from learners.evaluation.domain_shift import prediction_figures
@@ -81,11 +84,12 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     bundle = load_for_evaluation(settings)
     task = find_task(bundle)
     table, lines = items_of(bundle, settings)
-    predictor = Predictor(bundle, **settings.computing, lookup=table.lookup)
+    lookup = table.fact(Inputs).lookup
+    predictor = Predictor(bundle, **settings.computing, lookup=lookup)
     evaluation = predict_held_out(predictor, table)
     all_predictions = evaluation.predictions
     evaluation, rejected = _without_bad(evaluation)
-    table.rejected += rejected
+    table = table.leaving_out(rejected)
     try:
         evaluation = task.measure(evaluation, bundle, bundle.rule, elsewhere=True)
     except SecondhandError as error:
@@ -128,9 +132,10 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     options = ReadOptions(
         kind=kind, path_column=settings.path_column, lookup=lookup, settings=vars(settings)
     )
-    frame, rejected = load_unlabelled(settings.data, options, "--data", check=False)
-    frame, copies = drop_copies(frame, lookup=lookup)
-    table = Items(frame, frame.iloc[:0], kind, settings.data, rejected + copies)
+    found = load_unlabelled(settings.data, options, "--data", check=False)
+    frame, copies = drop_copies(found.frame, lookup=lookup)
+    table = Items(frame, frame.iloc[:0], kind, settings.data)
+    table = table.leaving_out([*found.rejected, *copies])
     if frame.empty:
         raise _no_files_error(table)
     log.info("Data: %s, %d files", settings.data, len(frame))
@@ -138,7 +143,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     evaluation = predict_held_out(predictor, table)
     all_predictions = evaluation.predictions.drop(columns=["truth", "split"])
     evaluation, rejected_later = _without_bad(evaluation)
-    table.rejected += rejected_later
+    table = table.leaving_out(rejected_later)
     if evaluation.predictions.empty:
         raise SecondhandError(
             f"--data {settings.data}: no file can be read. The first one: {': '.join(rejected_later[0])}"
@@ -226,36 +231,37 @@ def items_of(
         ) from None
     if each_label:
         labels = table.frame["label"].map(parse_names)
-        table.frame = (
-            table.frame.assign(label=labels)
-            .explode("label", ignore_index=True)
-            .fillna({"label": ""})
-        )
+        frame = table.frame.assign(label=labels).explode("label", ignore_index=True)
+        table = replace(table, frame=frame.fillna({"label": ""}))
     else:
         items, contradictions = drop_contradictions(pd.concat([table.frame, table.unknown_items]))
         of_known = items["label"].ne(UNKNOWN)
-        table.frame = items.loc[of_known].reset_index(drop=True)
-        table.unknown_items = items.loc[~of_known].reset_index(drop=True)
-        table.rejected += contradictions
+        table = replace(
+            table.leaving_out(contradictions),
+            frame=items.loc[of_known].reset_index(drop=True),
+            unknown_items=items.loc[~of_known].reset_index(drop=True),
+        )
     if table.frame.empty and table.unknown_items.empty:
         raise _no_files_error(table)
     # It has also learnt from these.
     if is_cross_fitted(bundle.metrics, "calibration") or bundle.metrics.get(BY_BODIES):
-        others = table.frame["split"].isin(["valid", "calibration"])
-        table.frame["split"] = table.frame["split"].mask(others, "train")
-    lines = _choose_split(table)
+        split = table.frame["split"]
+        taught = split.mask(split.isin(["valid", "calibration"]), "train")
+        table = replace(table, frame=table.frame.assign(split=taught))
+    table, lines = _choose_split(table)
     if columns is None:
         groups = rule.names(bundle.classes)[len(bundle.classes) :]
-        lines += match_classes(table, bundle.classes, groups)
+        table, matched = match_classes(table, bundle.classes, groups)
     else:
-        lines += match_labels(table, bundle.classes, columns)
+        table, matched = match_labels(table, bundle.classes, columns)
+    lines += matched
     if unknown:
         known_and_unknown = pd.concat([table.frame, table.unknown_items])
-        options = replace(options, lookup=table.lookup)
-        ood, rejected = load_unknown(unknown, options, known_and_unknown, check=False)
-        table.unknown_items = pd.concat([table.unknown_items, ood], ignore_index=True)
-        table.rejected += rejected
-    table.frame = table.frame.assign(split=HELD)
+        options = replace(options, lookup=table.fact(Inputs).lookup)
+        ood = load_unknown(unknown, options, known_and_unknown, check=False)
+        unknown_items = pd.concat([table.unknown_items, ood.frame], ignore_index=True)
+        table = replace(table.leaving_out(ood.rejected), unknown_items=unknown_items)
+    table = replace(table, frame=table.frame.assign(split=HELD))
     log.info(
         "Data: %s, %d items of %d classes, %d of unknown classes",
         settings.data, len(table.frame), len(table.classes), len(table.unknown_items),
@@ -287,21 +293,22 @@ def _no_files_error(table: Items) -> SecondhandError:
     )
 
 
-def _choose_split(table: Items) -> list[str]:
-    """Keep the test split if the data have one, else all but the training split; return notes."""
+def _choose_split(table: Items) -> tuple[Items, list[str]]:
+    """The test split if the data have one, else all but the training split; and notes."""
     split = table.frame["split"]
     if split.eq("").all():
-        return []
+        return table, []
     test, train = split.eq("test"), split.eq("train")
     if test.any():
         mask, name = test, "its split 'test'"
     elif not train.all():
         mask, name = ~train, "all but its split 'train'"
     else:
-        return ["All of these files are in the split 'train', so the results may be too good"]
+        note = "All of these files are in the split 'train', so the results may be too good"
+        return table, [note]
     dropped = int((~mask).sum())
-    table.frame = table.frame.loc[mask].reset_index(drop=True)
-    return [f"Evaluated on {name}: {counted(len(table.frame), 'item')}; {dropped} not used"]
+    table = replace(table, frame=table.frame.loc[mask].reset_index(drop=True))
+    return table, [f"Evaluated on {name}: {counted(len(table.frame), 'item')}; {dropped} not used"]
 
 
 def _without_bad(evaluation: Evaluation) -> tuple[Evaluation, list[Rejected]]:

@@ -51,7 +51,7 @@ def launch(
                 if not distributed.is_first():
                     return run
                 run = stages.calibrate(run)
-                evaluation = stages.predict(run)
+                run, evaluation = stages.predict(run)
                 stages.report(run, evaluation)
                 result = stages.result(run, evaluation)
                 status.end(result)

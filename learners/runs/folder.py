@@ -25,6 +25,7 @@ from datasets.core.file_state import FILE_STATES, FileState, read_states
 from datasets.core.files import write_beside
 from datasets.core.options import flag
 from datasets.core.program import installed_commands
+from datasets.items.facts import Origin, Protocol
 from datasets.items.items import Items
 from datasets.kinds.finding import named
 from learners import distributed
@@ -77,7 +78,7 @@ def run_folder(settings: Settings) -> Iterator[Path]:
                 f"--out {folder} already exists. Choose another folder or give --overwrite"
             )
         check_overwritten(folder)
-        if folder.resolve() in Path(str(settings.data.from_)).resolve().parents:
+        if folder.resolve() in Path(str(settings.warm_start.from_)).resolve().parents:
             raise SecondhandError(
                 f"--overwrite does not replace {folder}, because it holds the model of --from. Name another --out, or leave --overwrite out"
             )
@@ -190,8 +191,8 @@ def provenance(table: Items, command: str, began: float) -> dict[str, Any]:
     facts = {
         "data": table.source,
         "kind": table.kind,
-        "note": table.note,
-        "protocol": table.protocol,
+        "note": table.fact(Origin).note,
+        "protocol": table.fact(Protocol).text,
         "items": len(table.frame),
         "left_out": len(table.rejected),
         "boxes": int(table.frame["x"].notna().sum()),

@@ -12,7 +12,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.part import PART_COLUMNS
 from datasets.items.describe import describe_protocol
-from datasets.items.preparing import load_grouped
-from datasets.items.rehearsal import check_splits, folds_of
 from datasets.items.splits import fold_names
+from datasets.steps.base import Asked
+from datasets.steps.reading import load_grouped
+from datasets.steps.split import check_splits, folds_of
 from learners.cli.flags import dump
 from learners.cli.settings import FREE, Settings
 from learners.files.jsonable import jsonable
@@ -194,15 +195,13 @@ def _plan(settings: Settings) -> tuple[pd.DataFrame, str]:
     ------
     SecondhandError : a fold cannot be trained.
     """
-    data, seed = settings.data, settings.train.seed
-    table = load_grouped(data, settings.signal, seed)
-    frame = table.frame
-    assert data.cv is not None
+    asked = Asked.by(*settings.sections.values(), seed=settings.train.seed)
+    table = load_grouped(asked)
     # Raises for data with their own split.
-    frame["fold"] = folds_of(frame, data, seed)
-    check_splits(frame, data, seed)
+    frame = table.frame.assign(fold=folds_of(table.frame, asked))
+    check_splits(frame, asked)
     items = frame[["path", "label", "group", "fold", *PART_COLUMNS]]
-    return items, describe_protocol(table, frame, data)
+    return items, describe_protocol(replace(table, frame=frame), frame, settings.splits)
 
 
 def _file_names(names: Sequence[str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from datasets.core.errors import SecondhandError
 from datasets.core.lookup import Lookup
 from datasets.core.options import flag
+from datasets.items.facts import Inputs
 from datasets.items.items import Items
 from datasets.kinds.base import KINDS
 from learners.backbones.spec import EMBEDDING, HEAD_ONLY
@@ -61,7 +62,7 @@ def resolve(
     if items is not None:
         kind = KINDS[items.kind]
         if not kind.opened:
-            values |= _of_embeddings(asked, items.lookup)
+            values |= _of_embeddings(asked, items.fact(Inputs).lookup)
         elif not origin:
             values["resize"] = _resize(values["resize"], items.kind)
             values["backbone"] = backbone or _backbone(asked, items.kind)

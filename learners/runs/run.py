@@ -20,11 +20,14 @@ from datasets.core import progress
 from datasets.core.errors import Rejected
 from datasets.images.decoded import DecodedPictures
 from datasets.items.columns import without_empty
+from datasets.items.facts import Inputs, Looks
 from datasets.items.items import Items
-from datasets.items.preparing import Loaded, read_items, render_items
-from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.loaded import Loaded
+from datasets.items.settings import WarmStartSettings
 from datasets.kinds.base import KINDS, spectrogram_from_dict
 from datasets.spectrograms.settings import SpectrogramSettings
+from datasets.steps.base import Asked
+from datasets.steps.reading import read_items, render_items
 from learners import distributed
 from learners.backbones.hub import read_mel
 from learners.backbones.spec import HEAD_ONLY
@@ -200,10 +203,11 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     spectrogram = None
     if origin is not None and origin.spectrogram is not None:
         spectrogram = spectrogram_from_dict(origin.spectrogram)
-    data, signal, seed = first.data, first.signal, first.train.seed
+    seed = first.train.seed
+    reading = Asked.by(*first.sections.values(), seed=seed)
     with keep_thread_count(first.speed.threads), progress.step("Reading the files"):
-        table = distributed.first_process_value(lambda: read_items(data, signal, seed))
-    check_empties(origin, data, table.classes)
+        table = distributed.first_process_value(lambda: read_items(reading))
+    check_empties(origin, first, table.classes)
     check_whole_photos(origin, table)
     if origin is None and asked.network.resize is None and (lost := lost_by_crop(table)) >= LOST:
         log.info(
@@ -217,7 +221,7 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     trained_on = read_mel(to_build.network.backbone) if spectrogram is None else {}
     with keep_thread_count(first.speed.threads):
         items = distributed.first_process_value(
-            lambda: load_items(table, data, signal, seed, folder, trained_on, spectrogram)
+            lambda: load_items(table, reading, folder, trained_on, spectrogram)
         )
     if selection is not None:
         log.info("Backbone: %s", selection.summary)
@@ -264,9 +268,7 @@ def _select_backbone(
 
 def load_items(
     table: Items,
-    data: DataSettings,
-    signal: SignalSettings,
-    seed: int,
+    reading: Asked,
     folder: Path,
     trained_on: Mapping[str, Any] = MappingProxyType({}),
     spectrogram: SpectrogramSettings | None = None,
@@ -279,15 +281,15 @@ def load_items(
     ------
     SecondhandError : as in `render_items`; or a resumed run's data have changed.
     """
-    loaded = render_items(table, data, signal, seed, trained_on, spectrogram)
-    table = loaded.table
+    loaded = render_items(table, reading, trained_on, spectrogram)
+    table, model = loaded.table, reading.of(WarmStartSettings).from_
     items = pd.concat([table.frame, table.unknown_items.assign(split="unknown")])
-    others = [] if data.from_ is None else [str(data.from_ / WEIGHTS)]
+    others = [] if model is None else [str(model / WEIGHTS)]
     tables = {"items.csv": without_empty(items), "background.csv": table.background}
     if not KINDS[table.kind].opened:  # the items' own files are not opened
-        record_inputs(folder, tables, [*table.lookup.files, *others], opened=False)
+        record_inputs(folder, tables, [*table.fact(Inputs).lookup.files, *others], opened=False)
     else:
-        states = {path: look.state for path, look in table.picture_info.items()}
+        states = {path: look.state for path, look in table.fact(Looks).of.items()}
         record_inputs(folder, tables, others, states)
     write_csv(folder / "rejected.csv", table.rejected, Rejected._fields)
     return loaded

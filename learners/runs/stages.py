@@ -13,9 +13,10 @@ from torch import nn
 from datasets.core import progress
 from datasets.core.errors import Rejected
 from datasets.core.part import PART_COLUMNS, parts_of
+from datasets.items.columns import is_rehearsed
+from datasets.items.facts import Groups, Inputs, Protocol
 from datasets.items.labels import UNKNOWN, parse_names
-from datasets.items.rehearsal import are_all_learnt, earlier_items, is_rehearsed
-from datasets.items.table import read_items
+from datasets.steps.earlier import are_all_learnt, earlier_items, read_items
 from learners import distributed
 from learners.backbones.building import drop_background_row, first_member
 from learners.backbones.spec import NetworkSpec
@@ -108,8 +109,8 @@ def train(run: Prepared) -> Run:
                 "Each epoch is validated without averaging; predictions average over %s", joint
             )
     notes = provenance(table, run.command, run.began) | {"kept": kept}
-    if run.origin is not None:
-        notes |= lineage(run.settings.data, run.origin, run.folder)
+    if run.origin is not None and (model := run.settings.warm_start.from_) is not None:
+        notes |= lineage(model, run.origin, run.folder)
     if run.selection is not None:
         notes["backbone"] = run.selection.summary
     predictor = _predictor(run, run.model(trained.network, trained.spec, notes), trained.features)
@@ -133,7 +134,7 @@ def _predictor(run: Prepared, bundle: Bundle, features: ByPart) -> Predictor:
         bundle,
         device=run.settings.speed.device,
         decoded=run.decoded,
-        lookup=items.table.lookup,
+        lookup=items.table.fact(Inputs).lookup,
         passed=passed,
         bs=run.settings.train.bs,
     )
@@ -154,7 +155,7 @@ def _write_model_so_far(
 ) -> None:
     """Write ``model/`` with this network, calibrated. It is usable while the training continues."""
     items = run.items
-    if items.labels != items.table.classes:
+    if items.has_background:
         drop_background_row(network)
     spec = replace(run.spec, n_classes=len(items.table.classes))
     notes = provenance(items.table, run.command, run.began) | {"kept": kept_in_words(kept)}
@@ -195,18 +196,20 @@ def _rule_of(run: Prepared, measured: Measured, predictor: Predictor) -> AnyRule
     return rule
 
 
-def predict(run: Run) -> Evaluation:
+def predict(run: Run) -> tuple[Run, Evaluation]:
     """Predict and measure the calibration and test items of a run and its files of unknown classes.
 
-    Writes ``predictions.csv``, and ``model/`` with the metrics.
+    Writes ``predictions.csv``, and ``model/`` with the metrics. The run is returned without unknown items that a warm start
+    has learnt since.
     """
-    bundle, table, train, origin = run.bundle, run.items.table, run.settings.train, run.origin
+    bundle, train, origin = run.bundle, run.settings.train, run.origin
     if run.cross is None:
-        evaluation = predict_held_out(run.predictor, table)
+        evaluation = predict_held_out(run.predictor, run.items.table)
     else:
         evaluation = predict_cross(run, run.cross)
     if origin is not None:
-        evaluation = _without_learnt_unknown(run, origin, evaluation)
+        run, evaluation = _without_learnt_unknown(run, origin, evaluation)
+    table = run.items.table
     evaluation = run.task.measure(evaluation, bundle, bundle.rule)
     if run.cross is not None:
         evaluation.metrics[TAUGHT_BODY] = run.cross.taught_body
@@ -218,7 +221,7 @@ def predict(run: Run) -> Evaluation:
         measured = replace(table, frame=as_measured(table.frame, run.cross))
         evaluation = with_events(evaluation, run.predictor, measured, of_path(table, run.cross))
     bundle.metrics = evaluation.metrics
-    bundle.provenance |= shared_provenance({"protocol": table.protocol})
+    bundle.provenance |= shared_provenance({"protocol": table.fact(Protocol).text})
     bundle.provenance["headline"] = evaluation.figures["headline"]["message"]
     write_csv(run.folder / "predictions.csv", evaluation.predictions)
     save_bundle(bundle, run.folder / "model")
@@ -256,22 +259,25 @@ def predict(run: Run) -> Evaluation:
             class_lists,
         )
         log.info("%s", changes.message)
-    return replace(evaluation, tables=tables, changes=changes)
+    return run, replace(evaluation, tables=tables, changes=changes)
 
 
-def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) -> Evaluation:
+def _without_learnt_unknown(
+    run: Run, origin: Bundle, evaluation: Evaluation
+) -> tuple[Run, Evaluation]:
     """Remove files of the earlier run's unknown classes that look like a new class; list them as rejected."""
-    table, items = run.items.table, earlier_items(run.settings.data)
+    table, model = run.items.table, run.settings.warm_start.from_
+    items = None if model is None else earlier_items(model)
     if items is None:
-        return evaluation
+        return run, evaluation
     earlier = read_items(items)
     ood = set(earlier["path"][earlier["label"].eq(UNKNOWN)])
     new = sorted(set(run.bundle.classes) - set(origin.classes))
     predictions = evaluation.predictions
     learned_since = maybe_of_new_class(predictions, ood, new)
     if not learned_since.any():
-        return evaluation
-    table.rejected += [
+        return run, evaluation
+    table = table.leaving_out(
         Rejected(
             path,
             f"of an unknown class in the earlier run, but looks like the new class {best_class!r}",
@@ -279,17 +285,17 @@ def _without_learnt_unknown(run: Run, origin: Bundle, evaluation: Evaluation) ->
         for path, best_class in predictions.loc[learned_since, ["path", "best"]].itertuples(
             index=False
         )
-    ]
+    )
     write_csv(run.folder / "rejected.csv", table.rejected, Rejected._fields)
-    table.unknown_items = table.unknown_items.loc[
-        ~learned_since[predictions["split"].eq(UNKNOWN)].to_numpy()
-    ].reset_index(drop=True)
+    left = ~learned_since[predictions["split"].eq(UNKNOWN)].to_numpy()
+    table = replace(table, unknown_items=table.unknown_items.loc[left].reset_index(drop=True))
     log.info(
         "Files of the earlier run's unknown classes that look like a new class (%s) and no longer count as unknown: %d. "
         "rejected.csv lists them; label those that belong to the class",
         ", ".join(new), learned_since.sum(),
     )  # fmt: skip
-    return evaluation.where(~learned_since.to_numpy())
+    run = replace(run, items=run.items._replace(table=table))
+    return run, evaluation.where(~learned_since.to_numpy())
 
 
 def report(run: Run, evaluation: Evaluation) -> None:
@@ -316,8 +322,8 @@ def result(run: Run, evaluation: Evaluation) -> Result:
     return Result(
         metrics=metrics,
         confusions=tuple(find_confusions(evaluation.predictions, metrics)),
-        protocol=table.protocol,
-        groups=table.groups,
+        protocol=table.fact(Protocol).text,
+        groups=table.fact(Groups).number,
         notices=tuple(evaluation.lines),
         files=len(table.frame),
         uncalibrated=tuple(name for name in table.classes if name not in present),

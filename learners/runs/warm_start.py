@@ -11,9 +11,9 @@ from typing import Any
 from datasets.core.errors import SecondhandError
 from datasets.core.options import flag, read_settings
 from datasets.items.labels import is_nothing
-from datasets.items.rehearsal import background_file, earlier_items
-from datasets.items.settings import SPECTROGRAM_OPTIONS, DataSettings, read_spectrogram
+from datasets.items.settings import SPECTROGRAM_OPTIONS, read_spectrogram
 from datasets.kinds.base import KINDS
+from datasets.steps.earlier import background_file, earlier_items
 from learners.cli.settings import Settings
 from learners.model.bundle import Bundle, as_ancestor, load_bundle
 from learners.model.hub import model_folder
@@ -31,9 +31,9 @@ def start_from(asked: Settings, *, network: bool = True) -> tuple[Settings, Bund
     ----------
     network : also load the model's network.
     """
-    if asked.data.from_ is None:
+    if asked.warm_start.from_ is None:
         return asked, None
-    folder = model_folder(asked.data.from_)
+    folder = model_folder(asked.warm_start.from_)
     origin = load_bundle(folder, network=network)
     if not KINDS[origin.kind].opened:
         raise SecondhandError(
@@ -54,7 +54,7 @@ def inherited(asked: Settings, origin: Bundle | None) -> dict[str, Any]:
     """
     if origin is None:
         return {}
-    folder, given = asked.data.from_, asked.given()
+    folder, given = asked.warm_start.from_, asked.given()
     assert folder is not None
     settings = {
         name: getattr(origin.spec, name) for name in ("backbone", "size", "head", "dropout")
@@ -82,7 +82,7 @@ def inherited(asked: Settings, origin: Bundle | None) -> dict[str, Any]:
             f"--from {folder} cannot be combined with {', '.join(contradictions)}. The network, the "
             "spectrogram settings and the splits are those of the model. Leave these flags out, or train without --from"
         )
-    if origin.rule.calibrator.background and asked.data.background is None:
+    if origin.rule.calibrator.background and asked.classes.background is None:
         if (file := background_file(folder)).is_file():
             settings["background"] = str(file)
         else:
@@ -93,13 +93,13 @@ def inherited(asked: Settings, origin: Bundle | None) -> dict[str, Any]:
     return settings
 
 
-def check_empties(origin: Bundle | None, data: DataSettings, classes: Sequence[str]) -> None:
+def check_empties(origin: Bundle | None, settings: Settings, classes: Sequence[str]) -> None:
     """Raise SecondhandError if items labelled `NOTHING` would become a class, because the background of ``origin`` is lost."""
-    if origin is None or not origin.rule.calibrator.background or data.background:
+    if origin is None or not origin.rule.calibrator.background or settings.classes.background:
         return
     if (name := next(filter(is_nothing, classes), "")) and name not in origin.classes:
         raise SecondhandError(
-            f"--from {data.from_}: files of --data are labelled {name}, which is the background of this model. Its other "
+            f"--from {settings.warm_start.from_}: files of --data are labelled {name}, which is the background of this model. Its other "
             "background files are not known any more: give them as --background"
         )
 
@@ -109,7 +109,7 @@ def _read_split_settings(model: Path) -> dict[str, Any]:
     file = model.absolute().parent / "config.yaml"
     if not file.is_file():
         return {}
-    config, defaults = read_settings(file), vars(DataSettings())
+    config, defaults = read_settings(file), Settings().flat()
     return {
         name: config[name]
         for name in SPLITTING
@@ -121,11 +121,10 @@ def _as_yaml(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def lineage(data: DataSettings, origin: Bundle, folder: Path) -> dict[str, Any]:
+def lineage(model: Path, origin: Bundle, folder: Path) -> dict[str, Any]:
     """Provenance of a warm start: the earlier models, oldest first, and the SHA-256 of the run's items."""
-    assert data.from_ is not None
-    items = earlier_items(data)
-    parent = as_ancestor(origin, data.from_) | {
+    items = earlier_items(model)
+    parent = as_ancestor(origin, model) | {
         "items_sha256": "" if items is None else hashlib.sha256(items.read_bytes()).hexdigest()
     }
     items_sha256 = hashlib.sha256((folder / "items.csv").read_bytes()).hexdigest()

@@ -20,7 +20,7 @@ def check_task(settings: Settings, origin: Bundle | None = None) -> None:
     """Raise SecondhandError, naming the flags, if settings do not suit the task; ``origin`` is the model of ``--from``."""
     if origin is not None and not origin.rule.exclusive:
         raise SecondhandError(
-            f"--from {settings.data.from_}: a training cannot start from a multi-label model. Leave --from out and give "
+            f"--from {settings.warm_start.from_}: a training cannot start from a multi-label model. Leave --from out and give "
             "all tables as --data"
         )
     wrong = [flag for flag, is_set in UNSUPPORTED.items() if is_set(settings)]
@@ -39,7 +39,7 @@ def choose_task(settings: Settings, items: Items, origin: Bundle | None = None) 
     SecondhandError : the items do not suit the task.
     """
     if not settings.data.multi_label:
-        return SingleLabel(resolve_tree(settings.data, items.classes, origin))
+        return SingleLabel(resolve_tree(settings, items.classes, origin))
     if settings.train.mixup and not KINDS[items.kind].recordings:
         raise SecondhandError(
             f"--mixup in a multi-label training supports only sounds, but the data are of kind {items.kind}. Leave it out"

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 #: Flags that do not go with a multi-label training, and whether settings have them.
 UNSUPPORTED: Mapping[str, Callable[[Settings], object]] = {
-    "--from": lambda settings: settings.data.from_,
-    "--background": lambda settings: settings.data.background,
-    "--classes-table": lambda settings: settings.data.classes_table,
+    "--from": lambda settings: settings.warm_start.from_,
+    "--background": lambda settings: settings.classes.background,
+    "--classes-table": lambda settings: settings.classes.classes_table,
     "--backbone auto": lambda settings: settings.network.candidates,
     "--label-smoothing": lambda settings: settings.train.label_smoothing,
     "--score": lambda settings: settings.confidence.score != ConfidenceSettings().score,

@@ -32,9 +32,8 @@ from learners.rule.tree import Tree, read_tree
 from learners.rule.tree_rule import with_tree
 
 if TYPE_CHECKING:
-    from datasets.items.settings import DataSettings
     from datasets.loaders.blocks import Target
-    from learners.cli.settings import TrainSettings
+    from learners.cli.settings import Settings, TrainSettings
     from learners.evaluation.held_out import Evaluation
     from learners.model.bundle import Bundle
     from learners.report.report import Material, Sections
@@ -171,21 +170,21 @@ def _checked(measured: Evaluation, model: Bundle) -> Evaluation:
     )
 
 
-def resolve_tree(data: DataSettings, classes: Sequence[str], origin: Bundle | None) -> Tree | None:
+def resolve_tree(settings: Settings, classes: Sequence[str], origin: Bundle | None) -> Tree | None:
     """The tree of ``--classes-table``, else that of the warm start.
 
     Raises
     ------
     SecondhandError : it does not fit the classes.
     """
-    if data.classes_table is not None:
-        return read_tree(data.classes_table, classes)
+    if (table := settings.classes.classes_table) is not None:
+        return read_tree(table, classes)
     tree = None if origin is None else origin.rule.class_tree
     if origin is None or tree is None:
         return None
     if origin.classes != [*classes]:
         raise SecondhandError(
-            f"--from {data.from_}: the model has a tree of classes, but the data have other classes. Give a "
+            f"--from {settings.warm_start.from_}: the model has a tree of classes, but the data have other classes. Give a "
             "--classes-table with all classes"
         )
     return tree

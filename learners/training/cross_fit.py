@@ -24,8 +24,8 @@ from torch import Tensor
 from datasets.core import progress
 from datasets.core.files import write_beside
 from datasets.core.part import Part
+from datasets.items.columns import is_rehearsed
 from datasets.items.items import Items
-from datasets.items.rehearsal import is_rehearsed
 from datasets.items.splits import multi_label_folds, stratified_folds
 from learners.cli.result import BY_BODIES, CROSS_FIT
 from learners.model.bundle import Bundle

@@ -25,9 +25,9 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import Part, parts_of
 from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing
+from datasets.items.facts import Inputs
 from datasets.items.labels import UNKNOWN
-from datasets.items.preparing import Loaded
-from datasets.items.rendering import picture_cache
+from datasets.items.loaded import Loaded
 from datasets.items.splits import split_units
 from datasets.kinds.base import KINDS
 from datasets.loaders.blocks import (
@@ -38,6 +38,7 @@ from datasets.loaders.blocks import (
     dataloaders,
 )
 from datasets.loaders.lookup import LookupBlock
+from datasets.steps.spectrogram import picture_cache
 from learners import distributed
 from learners.acceleration import accelerate
 from learners.backbones.building import (
@@ -138,7 +139,7 @@ def train_members(
     objective = task.objective(
         train,
         [int(counts.get(name, 0)) for name in items.labels],
-        background=items.labels != items.table.classes,
+        background=items.has_background,
         places=known / known_in_an_epoch,
     )
     groups = split_units(trained_on).to_numpy()
@@ -224,7 +225,7 @@ def train_members(
         records.checkpoints.finish()
     if not members:
         raise KeyboardInterrupt
-    if items.labels != items.table.classes:
+    if items.has_background:
         for network in members:
             drop_background_row(network)
     trained: Network = members[0]
@@ -337,7 +338,7 @@ def _build_loaders(
     batch = 2 * settings.train.bs * 3 * math.prod(preprocessing.shape)
     workers = workers_for(settings.speed, device, decoded=decoded.fits, batch=batch)
     if not KINDS[items.table.kind].opened:
-        block, workers = LookupBlock(items.table.lookup), 0
+        block, workers = LookupBlock(items.table.fact(Inputs).lookup), 0
     elif items.spectrogram is None:
         augmentation = Augmentation(
             augment.min_scale, augment.flip, Augmentation.lighting * augment.augment_strength

@@ -24,12 +24,12 @@ from app.settings import PageSettings
 from app.views import answer_html, as_json, note_html, table_html
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Box
-from datasets.items.preparing import read_items
-from datasets.items.settings import DataSettings, SignalSettings
+from datasets.steps.reading import read_items
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
 from learners.suggest import main as suggest
 from tests.app.sites import colours
+from tests.asked import asked
 from tests.pictures import COLOURS
 
 LEFT, RIGHT = Box(0.0, 0.0, 0.5, 1.0), Box(0.5, 0.0, 0.5, 1.0)
@@ -222,10 +222,10 @@ def test_corrections_of_boxes_are_trained_on_and_whole_photos_never(
     with pytest.raises(
         SecondhandError, match=r"whole\.csv: no usable picture file.*a whole photo, but"
     ):
-        read_items(DataSettings(data=data, from_=model), SignalSettings(), 0)
+        read_items(asked(data=data, from_=model))
     rows += [{"path": str(up / "b" / "IMG_2.jpg"), "label": "green", **RIGHT._asdict()}]
     pd.DataFrame(rows).to_csv(whole, index=False)
-    table = read_items(DataSettings(data=data, from_=model), SignalSettings(), 0)
+    table = read_items(asked(data=data, from_=model))
     new = table.frame.loc[~table.frame["path"].str.contains("/old/")]
     assert table.frame["x"].notna().all()
     assert sorted(zip(new["label"], new["x"], strict=True)) == [

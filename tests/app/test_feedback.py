@@ -18,7 +18,7 @@ from app.labels import Choices
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.items.splits import groups_from_names
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from learners.inference.predictions import Prediction
 from learners.rule.reasons import AMBIGUOUS
 from tests.app.sites import strain

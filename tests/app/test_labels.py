@@ -18,9 +18,8 @@ from app.settings import PageSettings
 from app.training import Training
 from app.views import span
 from datasets.core.errors import SecondhandError
-from datasets.items.preparing import read_items
-from datasets.items.settings import SignalSettings
-from datasets.items.table import load_table
+from datasets.steps.base import Asked
+from datasets.steps.reading import load_table, read_items
 from learners.cli.flags import parse
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
@@ -145,7 +144,7 @@ def test_labels_and_corrections_of_nothing_and_of_several_are_trained_on(
     settings = parse(asked)
     if not several:
         settings = settings.but(background=str(tmp_path / "run" / "background.csv"))
-    table = read_items(settings.data, SignalSettings(), 0)
+    table = read_items(Asked.by(*settings.sections.values()))
     of_new = labels_of(table.frame, "/run/data/")
     if several:
         assert of_new == {"unknown_005": "", "red_000": "blue|red", "green_000": "blue|green"}

@@ -13,9 +13,10 @@ from PIL import Image
 
 from datasets import catalog
 from datasets.core.errors import BadFile, SecondhandError
+from datasets.items.facts import Origin
 from datasets.items.splits import assign_splits
-from datasets.items.table import load_table
 from datasets.sources.base import ReadOptions, read_source
+from datasets.steps.reading import load_table
 from datasets.strain.files import read_strain
 from tests.datasets import lookalikes
 from tests.datasets.lookalikes import Server, esc50, left, place, publish, server, tarred, zipped
@@ -33,8 +34,8 @@ def test_esc50_has_its_folds_and_recordings(esc50: bytes) -> None:
     rows_by_name = {Path(r.path).name: (r.label, r.fold, r.group) for r in table.frame.itertuples()}
     assert rows_by_name == {row[0]: (row[3], str(row[1]), str(row[5])) for row in lookalikes.ESC50}
     assert set(table.frame["split"]) == {""}
-    assert "CC BY-NC" in table.note
-    assert "Piczak" in table.note
+    assert "CC BY-NC" in table.fact(Origin).note
+    assert "Piczak" in table.fact(Origin).note
     frame, moved = assign_splits(table.frame, fold="1")
     assert not moved
     assert set(frame.loc[frame["split"].ne("train"), "fold"]) == {"1"}
@@ -122,7 +123,7 @@ def test_an_event_has_its_time_and_both_detectors(server: Server, tmp_path: Path
     assert set(table.frame["label"]) == {"Chirp"}
     assert set(table.frame["group"]) == {"GW150914"}
     assert set(table.frame["split"]) == {"test"}
-    assert "gwosc.org" in table.note
+    assert "gwosc.org" in table.fact(Origin).note
     strain = read_strain(table.frame["path"].iloc[0], at=1126259462.4, context=16.0)
     assert strain.rate == 4096
     before = len(server.requests)
@@ -192,7 +193,7 @@ def test_a_folder_of_that_name_wins_and_the_note_says_so(
     monkeypatch.chdir(tmp_path)
     table = load_table("pets")
     assert table.classes == ["cat", "dog"]
-    assert "the local folder pets" in table.note
+    assert "the local folder pets" in table.fact(Origin).note
     assert not server.requests
 
 

@@ -107,7 +107,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 def test_the_table_and_the_pictures_are_light() -> None:
     out = python(
-        "import sys, datasets.items.table, datasets.images.opening, datasets.items.splits, datasets.items.checks, datasets.core.scanning\n"
+        "import sys, datasets.steps.reading, datasets.images.opening, datasets.items.splits, datasets.items.checks, datasets.core.scanning\n"
         f"print(*[name for name in {HEAVY} if name in sys.modules])"
     )
     assert out.strip() == ""

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from learners.active.auditing import read_audit
 from learners.audit import main
 from learners.inference.predictor import Predictor

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from learners.finetune import main
 
 pytestmark = [pytest.mark.usefixtures("unreported"), pytest.mark.forks]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from learners.discover import main
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle

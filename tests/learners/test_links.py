@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from datasets.core.scanning import LINK_AGAIN, LINK_LOOP, files_below, skipped_line
-from datasets.items.table import load_table, load_unlabelled
 from datasets.kinds.finding import find_files
 from datasets.sources.base import ReadOptions
+from datasets.steps.reading import load_table
+from datasets.steps.unknown import load_unlabelled
 from tests.pictures import write_pictures
 
 
@@ -39,7 +40,7 @@ def test_every_command_finds_the_files_behind_links(linked: Path) -> None:
     assert {bad.path: bad.reason for bad in table.rejected} == dict.fromkeys(circles, LINK_LOOP)
     assert table.frame.loc[table.frame["path"].str.contains("more"), "label"].eq("red").all()
 
-    frame, rejected = load_unlabelled(linked, ReadOptions(kind="picture"), "--unknown")
+    frame, rejected, _ = load_unlabelled(linked, ReadOptions(kind="picture"), "--unknown")
     assert {*frame["path"]} == files
     assert {bad.path for bad in rejected} == circles
 

@@ -78,7 +78,7 @@ def test_its_launch_line_names_it_and_is_understood(file: Path) -> None:
         data = settings.data.data
         kind = "picture" if data == "gravityspy" else KINDS[file.stem]
         settings.signal.for_kind(kind)  # only settings that this kind of data has
-        if data in catalog.SETS and settings.data.fold:
+        if data in catalog.SETS and settings.splits.fold:
             assert f"--fold 1 to {10 if data == 'urbansound8k' else 5}" in catalog.SETS[data].note
 
 
@@ -124,6 +124,6 @@ def test_it_renders_as_its_source_does(preset: str, options: dict[str, Any]) -> 
 
 def test_the_group_of_a_bird_is_its_site() -> None:
     (words,) = launch_lines(PRESETS / "birds.yaml")
-    match = re.search(read(words[3:]).data.group_by, "meadow7_2024-05-01.wav")
+    match = re.search(read(words[3:]).splits.group_by, "meadow7_2024-05-01.wav")
     assert match is not None
     assert match["group"] == "meadow7"

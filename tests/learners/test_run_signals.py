@@ -15,12 +15,14 @@ import yaml
 from datasets.audio.settings import MelSettings
 from datasets.core import file_state
 from datasets.core.errors import SecondhandError
-from datasets.items.preparing import read_items
-from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.facts import Origin
+from datasets.items.settings import SignalSettings
 from datasets.sources import glitches
+from datasets.steps.reading import read_items
 from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.runs.run import load_items
+from tests.asked import asked
 from tests.learners.backbones.saved import audiomae, change, save
 from tests.pictures import write_pictures
 
@@ -191,11 +193,11 @@ def test_strain_is_trained_on_and_answered_at_a_time(tmp_path: Path) -> None:
 def test_glitches_in_strain_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.sources.demos._PER_CLASS", {"glitches": 4})
     own = glitches.write_demo(tmp_path / "own", per_class=1, classes=["No_Glitch_sim"], duration=64)
-    from datasets.items.table import load_table
+    from datasets.steps.reading import load_table
 
     table = load_table("demo:glitches", settings={"strain": own[0]["path"]})
-    assert "SIMULATED glitches" in table.note
-    assert own[0]["path"] in table.note
+    assert "SIMULATED glitches" in table.fact(Origin).note
+    assert own[0]["path"] in table.fact(Origin).note
     # The events are in that strain, at its times.
     assert (table.frame["gps"] - own[0]["gps"]).abs().max() <= 32
     with pytest.raises(SecondhandError, match=r"--strain .*: no strain file"):
@@ -210,8 +212,8 @@ def test_spans_of_a_table_set_the_window_not_their_files(tones: Path, tmp_path: 
     table = pd.DataFrame(rows, columns=["path", "label", "start", "end"]).assign(group="")
     table["group"] = [path.stem for path in table["path"]]
     table.to_csv(tmp_path / "t.csv", index=False)
-    data, signal = DataSettings(data=str(tmp_path / "t.csv")), SignalSettings()
-    loaded = load_items(read_items(data, signal, 0), data, signal, 0, tmp_path)
+    data = asked(data=str(tmp_path / "t.csv"))
+    loaded = load_items(read_items(data), data, tmp_path)
     assert isinstance(loaded.spectrogram, MelSettings)
     assert loaded.spectrogram.window == pytest.approx(0.4, abs=0.011)
     assert loaded.rows["item"].nunique() == len(loaded.table.frame)

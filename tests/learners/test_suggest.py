@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from learners.model.bundle import save_bundle
 from learners.suggest import main
 from tests.app import sites

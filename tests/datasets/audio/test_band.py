@@ -13,9 +13,9 @@ import soundfile
 from datasets.audio.band import Band, are_outside, labelled_band, show_band
 from datasets.audio.settings import MelSettings
 from datasets.items.describe import frequencies
-from datasets.items.rendering import infer_spectrogram
 from datasets.items.settings import SignalSettings
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
+from datasets.steps.spectrogram import infer_spectrogram
 from tests.datasets.files import write
 
 NAN = float("nan")

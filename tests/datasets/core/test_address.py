@@ -17,7 +17,7 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.file_state import FileState, is_same
 from datasets.core.scanning import walk
 from datasets.core.store import COPY, Store
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from tests.buckets import Bucket
 from tests.datasets.files import picture, write
 

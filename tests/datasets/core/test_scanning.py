@@ -10,8 +10,8 @@ import pytest
 
 from datasets.core.cells import file_named
 from datasets.core.scanning import SYSTEM, files_below, in_any_form
-from datasets.items.table import load_table
 from datasets.kinds.finding import find_files
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, root, write
 
 __all__ = ["root"]

@@ -31,7 +31,7 @@ from datasets.core.processes import (
     init_worker,
 )
 from datasets.images import opening
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, reasons
 from tests.forks import crash, until
 

@@ -13,7 +13,9 @@ import pytest
 
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.items.checks import apply_corrections, corrected_by_hand
-from datasets.items.table import load_table, summary
+from datasets.items.describe import summary
+from datasets.items.facts import Corrections
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, reasons, root, sound, write
 
 __all__ = ["root"]  # a fixture
@@ -213,7 +215,7 @@ def test_a_later_source_corrects_what_it_has_a_copy_of(
         "ab12.jpeg": f"a copy of {root / 'cat/0.jpg'}",
         "cd34.jpg": f"a copy of {root / 'cat/1.jpg'}",
     }
-    assert table.corrections.to_dict("records") == [
+    assert table.fact(Corrections).frame.to_dict("records") == [
         {"path": str(root / "cat/0.jpg"), "span": "", "before": "cat", "label": "dog", "by": str(feedback / "ab12.jpeg")},
     ]  # fmt: skip
     assert "Corrected labels (the last source counts): 1: " in caplog.text

@@ -20,10 +20,14 @@ from datasets.images.opening import open_picture
 from datasets.items import describe
 from datasets.items.duplicates import SHIFT, correlation, find_clusters, thumbnails_of
 from datasets.items.facts import NearDuplicates, Sessions
-from datasets.items.preparing import Loaded, load_grouped, read_items
-from datasets.items.rehearsal import split
-from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.loaded import Loaded
+from datasets.items.settings import SignalSettings
+from datasets.steps.base import Asked
+from datasets.steps.cameras import clock_of
+from datasets.steps.reading import load_grouped, read_items
+from datasets.steps.split import divide
 from learners.runs.run import load_items
+from tests.asked import asked
 from tests.datasets.images.test_capture_time import photo
 from tests.pictures import write_pictures
 
@@ -32,10 +36,9 @@ pytestmark = pytest.mark.slow
 SCENES, SHOTS = 8, 3  # bursts per class, pictures per burst
 
 
-def prepare_items(data: DataSettings, folder: Path) -> Loaded:
+def prepare_items(data: Asked, folder: Path) -> Loaded:
     """Return the items of a run with these settings."""
-    signal = SignalSettings()
-    return load_items(read_items(data, signal, 0), data, signal, 0, folder)
+    return load_items(read_items(data), data, folder)
 
 
 def scene(seed: int) -> Image.Image:
@@ -63,25 +66,25 @@ def scene_of(frame: pd.DataFrame) -> pd.Series:
 
 
 def test_a_burst_is_on_one_side_unless_it_is_to_be_ignored(bursts):
-    default = DataSettings(data=str(bursts))
-    table = load_grouped(default, SignalSettings())
+    default = asked(data=str(bursts))
+    table = load_grouped(default)
     for seed in (0, 1, 2):
-        frame, dropped = split(table.frame, default, seed)
+        frame, dropped = divide(table.frame, replace(default, seed=seed))
         assert not dropped
         assert frame.groupby(scene_of(frame))["split"].nunique().max() == 1
-    assert table.near_duplicates == NearDuplicates(together=(3,) * 16)
-    folds = replace(default, cv=4, fold="2")
-    tested, dropped = split(table.frame, folds, 0)
+    assert table.get(NearDuplicates) == NearDuplicates(together=(3,) * 16)
+    folds = asked(data=str(bursts), cv=4, fold="2")
+    tested, dropped = divide(table.frame, folds)
     assert not dropped
     assert tested.groupby(scene_of(tested))["split"].nunique().max() == 1
     ungrouped = frame["group"].eq("")
     assert (frame.loc[ungrouped].groupby(scene_of(frame)).size() == 1).all()
     assert ungrouped.sum() == 2 * SCENES
 
-    ignoring = DataSettings(data=str(bursts), near_duplicates="ignore")
-    table = load_grouped(ignoring, SignalSettings())
-    frame, _ = split(table.frame, ignoring, 0)
-    assert table.near_duplicates is None
+    ignoring = asked(data=str(bursts), near_duplicates="ignore")
+    table = load_grouped(ignoring)
+    frame, _ = divide(table.frame, ignoring)
+    assert table.get(NearDuplicates) is None
     assert frame.groupby(scene_of(frame))["split"].nunique().max() > 1
 
 
@@ -95,13 +98,13 @@ def test_a_photo_is_opened_once_for_check_thumbnail_and_time(bursts, tmp_path, m
         return opened(source, name)
 
     monkeypatch.setattr(opening, "opened", counted)
-    load_grouped(DataSettings(data=str(bursts)), SignalSettings())
+    load_grouped(asked(data=str(bursts)))
     assert sorted(count.read_text().split()) == sorted(map(str, bursts.glob("*/*.jpg")))
 
 
 def test_the_log_counts_them_and_the_same_comes_again(bursts, tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    data = DataSettings(data=str(bursts))
+    data = asked(data=str(bursts))
     first = prepare_items(data, tmp_path)
     assert (
         "Near-duplicates stay in one split: 48 files in 16 clusters, the largest of 3"
@@ -122,8 +125,8 @@ def test_what_the_data_say_is_not_overruled(bursts, tmp_path):
 
     def grouped(columns: list[str], **settings: object) -> pd.DataFrame:
         rows[["path", "label", *columns]].to_csv(tmp_path / "t.csv", index=False)
-        data = DataSettings(data=str(tmp_path / "t.csv"), **settings)
-        return load_grouped(data, SignalSettings()).frame
+        data = asked(data=str(tmp_path / "t.csv"), **settings)
+        return load_grouped(data).frame
 
     assert grouped(["split"])["group"].eq("").all()
     rows["fold"] = rows["shot"]
@@ -143,8 +146,8 @@ def test_what_the_data_say_is_not_overruled(bursts, tmp_path):
     assert joined.loc[burst, "group"].eq("first site").all()
     # The data's own test items stay there; the rest is split without dividing a burst.
     rows["split"] = rows["shot"].map({"0": "train", "1": "train", "2": "test"})
-    data = DataSettings(data=str(tmp_path / "t.csv"))
-    frame, dropped = split(grouped(["split"]), data, 0)
+    data = asked(data=str(tmp_path / "t.csv"))
+    frame, dropped = divide(grouped(["split"]), data)
     assert not dropped
     assert frame["split"].eq("test").sum() == 2 * SCENES
     not_test = frame.loc[frame["split"].ne("test")]
@@ -160,20 +163,20 @@ def test_a_class_that_is_one_burst_is_split_all_the_same_and_said(bursts, tmp_pa
         crop = scene(907).crop((shot, 0, 80 + shot, 80))
         (tmp_path / "data" / "plum").mkdir(exist_ok=True)
         crop.save(tmp_path / "data" / "plum" / f"{shot}.jpg", quality=90)
-    loaded = prepare_items(DataSettings(data=str(tmp_path / "data")), tmp_path)
+    loaded = prepare_items(asked(data=str(tmp_path / "data")), tmp_path)
     frame = loaded.table.frame
     assert set(frame.loc[frame["label"].eq("plum"), "split"]) == {"train", "valid", "calibration"}
     assert (
         "not kept together: 1 cluster of 8 files, which holds more than half of a class"
         in caplog.text
     )
-    assert loaded.table.near_duplicates.divided
+    assert loaded.table.get(NearDuplicates).divided
 
 
 def test_classes_that_look_alike_are_no_clusters(tmp_path):
     """Pictures of one colour under noise, and written digits, are similar by nature, up to 0.88."""
-    noise = DataSettings(data=str(write_pictures(tmp_path)))
-    assert load_grouped(noise, SignalSettings()).near_duplicates == NearDuplicates()
+    noise = asked(data=str(write_pictures(tmp_path)))
+    assert load_grouped(noise).get(NearDuplicates) == NearDuplicates()
     digits = load_digits()
     pictures = [
         Image.fromarray((255 - 15 * digit).astype(np.uint8)) for digit in digits.images[:600]
@@ -215,7 +218,7 @@ def test_a_recording_in_another_encoding_is_found(tmp_path):
             if n == 3:
                 soundfile.write(folder / "again.ogg", 0.5 * wave, 8000)
     signal = SignalSettings(cache_dir=tmp_path / "cache")
-    table = load_grouped(DataSettings(data=str(tmp_path / "data")), signal)
+    table = load_grouped(asked(signal, data=str(tmp_path / "data")))
     clustered = table.frame.loc[table.frame["group"].ne("")]
     assert {
         tuple(sorted(Path(p).name for p in rows)) for _, rows in clustered.groupby("group")["path"]
@@ -284,23 +287,23 @@ def session_of(frame: pd.DataFrame) -> pd.Series:
 
 def test_photos_of_a_session_are_on_one_side_with_their_near_duplicates(outing, caplog):
     caplog.set_level(logging.INFO)
-    data = DataSettings(data=str(outing))
-    table = load_grouped(data, SignalSettings())
-    assert table.sessions == Sessions(files=49, together=6)
+    data = asked(data=str(outing))
+    table = load_grouped(data)
+    assert table.get(Sessions) == Sessions(files=49, together=6)
     assert "one camera took less than 10 minutes apart) stay in one split: 49 files" in caplog.text
     for seed in (0, 1, 2):
-        frame, dropped = split(table.frame, data, seed)
+        frame, dropped = divide(table.frame, replace(data, seed=seed))
         assert not dropped
         held_out = frame["split"].ne("train")  # with few sessions, held-out parts may share one
         assert held_out.groupby(session_of(frame)).nunique().max() == 1
         assert set(frame.loc[~held_out, "label"]) == {"apple", "pear"}
-    folds = DataSettings(data=str(outing), cv=3, fold="1")
-    frame, _ = split(load_grouped(folds, SignalSettings()).frame, folds, 0)
+    folds = asked(data=str(outing), cv=3, fold="1")
+    frame, _ = divide(load_grouped(folds).frame, folds)
     tested = frame["split"].eq("test")
     assert tested.groupby(session_of(frame)).nunique().max() == 1
-    ignoring = DataSettings(data=str(outing), near_duplicates="ignore")
-    table = load_grouped(ignoring, SignalSettings())
-    assert table.sessions is None
+    ignoring = asked(data=str(outing), near_duplicates="ignore")
+    table = load_grouped(ignoring)
+    assert table.get(Sessions) is None
     assert table.frame["group"].eq("").all()
 
 
@@ -311,37 +314,39 @@ def test_sequences_of_a_table_are_sessions_of_photos_without_a_time(outing, tmp_
         scene(n).save(file)
         lines.append(f"{file},{file.parent.name},{file.name.partition('_')[0]}")
     (tmp_path / "items.csv").write_text("\n".join(lines))
-    data = DataSettings(data=str(tmp_path / "items.csv"))
-    table = load_grouped(data, SignalSettings())
-    assert table.sessions == Sessions(files=48, together=6)
-    frame, _ = split(table.frame, data, 0)
+    data = asked(data=str(tmp_path / "items.csv"))
+    table = load_grouped(data)
+    assert table.get(Sessions) == Sessions(files=48, together=6)
+    frame, _ = divide(table.frame, data)
     held_out = frame["split"].ne("train")
     assert held_out.groupby(session_of(frame)).nunique().max() == 1
-    assert len({*table.clock.sequences.values()}) == 6
+    assert len({*clock_of(table).sequences.values()}) == 6
 
 
 def test_what_is_named_by_the_data_comes_before_the_sessions(outing):
-    by_name = DataSettings(data=str(outing), group_by=r"_(\d|a)")
-    table = load_grouped(by_name, SignalSettings())
-    assert table.sessions is None
+    by_name = asked(data=str(outing), group_by=r"_(\d|a)")
+    table = load_grouped(by_name)
+    assert table.get(Sessions) is None
     assert table.frame["group"].nunique() == 6
 
 
 def test_sessions_that_leave_nothing_to_hold_out_are_not_used(outing, caplog):
     """One long session leaves nothing to hold out and cannot be divided into five folds."""
-    folds = DataSettings(data=str(outing), cv=7)
-    table = load_grouped(folds, SignalSettings())
-    assert table.sessions.files == 0
-    assert table.sessions.files_apart > 0
-    assert describe.sessions(table.sessions).startswith("not kept together: 4")
-    assert "sessions, because no split is possible (--cv 7" in describe.sessions(table.sessions)
+    folds = asked(data=str(outing), cv=7)
+    table = load_grouped(folds)
+    assert table.get(Sessions).files == 0
+    assert table.get(Sessions).files_apart > 0
+    assert describe.sessions(table.get(Sessions)).startswith("not kept together: 4")
+    assert "sessions, because no split is possible (--cv 7" in describe.sessions(
+        table.get(Sessions)
+    )
     assert not table.frame["group"].str.startswith("session").any()
     for n, file in enumerate(sorted(outing.glob("*/*.jpg"))):
         photo(file, datetime(2023, 5, 1, 12, n), scene=scene(n))
     caplog.clear()
-    data = DataSettings(data=str(outing))
-    table = load_grouped(data, SignalSettings())
-    assert table.sessions == Sessions(files_apart=49, divided=1)
+    data = asked(data=str(outing))
+    table = load_grouped(data)
+    assert table.get(Sessions) == Sessions(files_apart=49, divided=1)
     assert "figures may be too good" in caplog.text
-    frame, _ = split(table.frame, data, 0)
+    frame, _ = divide(table.frame, data)
     assert {*frame["split"]} == {"train", "valid", "calibration"}

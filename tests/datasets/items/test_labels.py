@@ -12,7 +12,7 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.items.labels import encode_targets, joined_by, parse_names
 from datasets.items.splits import assign_splits, missing_split
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 
 
 def write(folder: Path, text: str) -> Path:

@@ -13,8 +13,9 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.items.places import PLACES, Spans, rest_of_recordings, vary_places
-from datasets.items.preparing import read_items, render_items
-from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.settings import SignalSettings
+from datasets.steps.reading import read_items, render_items
+from tests.asked import asked
 
 RATE, LENGTH = 8000, 20.0
 SETTINGS = MelSettings(rate=RATE, window=3.0, size=(32, 32), n_mels=16)
@@ -222,9 +223,9 @@ def test_complete_recordings_give_windows_without_a_call(
 ) -> None:
     text = recordings.read_text()
     recordings.write_text(text.replace("yes", "") if flag else text)
-    data = DataSettings(data=str(recordings), labelled_completely=flag, labels=labels)
     signal = SignalSettings(spectrogram="{window: 1.5}", cache_dir=tmp_path / "cache")
-    loaded = render_items(read_items(data, signal, 0), data, signal, 0)
+    data = asked(signal, data=str(recordings), labelled_completely=flag, labels=labels)
+    loaded = render_items(read_items(data), data)
     table, rows = loaded.table, loaded.rows
     name = "" if labels else "unknown"
     rest = rows.loc[rows["label"].eq(name)]
@@ -245,15 +246,16 @@ def test_without_the_word_of_the_user_nothing_is_background(
     recordings: Path, tmp_path: Path
 ) -> None:
     recordings.write_text(recordings.read_text().replace("yes", ""))
-    data, signal = DataSettings(data=str(recordings)), SignalSettings(cache_dir=tmp_path / "cache")
-    loaded = render_items(read_items(data, signal, 0), data, signal, 0)
+    signal = SignalSettings(cache_dir=tmp_path / "cache")
+    data = asked(signal, data=str(recordings))
+    loaded = render_items(read_items(data), data)
     assert loaded.table.background.empty
     assert loaded.labels == ["a", "b"]
     rows = "".join(f"{number}.wav,{'ab'[number % 2]}\n" for number in range(8))
     recordings.write_text(f"path,label\n{rows}")
-    whole = DataSettings(data=str(recordings), labelled_completely=True)
+    whole = asked(signal, data=str(recordings), labelled_completely=True)
     with pytest.raises(SecondhandError, match="--labelled-completely"):
-        render_items(read_items(whole, signal, 0), whole, signal, 0)
+        render_items(read_items(whole), whole)
 
 
 @pytest.mark.parametrize("format", ["csv", "raven", "audacity"])
@@ -272,11 +274,10 @@ def test_a_span_of_two_labels_is_listed_and_in_no_window(
     recordings.unlink()
     if format == "csv":
         labels.to_csv(recordings, index=False)
-    data = DataSettings(
-        data=str(recordings if format == "csv" else tmp_path), labelled_completely=True
-    )
     signal = SignalSettings(spectrogram="{window: 1.5}", cache_dir=tmp_path / "cache")
-    loaded = render_items(read_items(data, signal, 0), data, signal, 0)
+    source = recordings if format == "csv" else tmp_path
+    data = asked(signal, data=str(source), labelled_completely=True)
+    loaded = render_items(read_items(data), data)
     listed = [one.path for one in loaded.table.rejected if "2.7 to 2.8 s" in one.reason]
     assert {*listed} == {str(tmp_path / f"{n}.wav") for n in range(8)}
     rows = loaded.rows.loc[loaded.rows["split"].eq("train") | loaded.rows["label"].eq("unknown")]
@@ -298,9 +299,9 @@ def test_a_window_has_the_labels_of_all_calls_in_it(
     lines = "".join(f"{start}\t{end}\t{name}\n" for name, start, end in calls)
     for number in range(8):
         (tmp_path / f"{number}.txt").write_text(header + lines)
-    data = DataSettings(data=str(tmp_path), labels="multi", labelled_completely=True)
     signal = SignalSettings(spectrogram="{window: 1.5}", cache_dir=tmp_path / "cache")
-    loaded = render_items(read_items(data, signal, 0), data, signal, 0)
+    data = asked(signal, data=str(tmp_path), labels="multi", labelled_completely=True)
+    loaded = render_items(read_items(data), data)
     table = loaded.table
     assert [one for one in table.rejected if one.path.endswith(".wav")] == []
     spans = table.frame.loc[table.frame["label"].ne("")]

@@ -7,14 +7,16 @@ import pytest
 
 from datasets.items.columns import with_columns
 from datasets.items.describe import LISTED, describe_protocol, described
-from datasets.items.facts import NearDuplicates, Sessions
+from datasets.items.facts import Groups, NearDuplicates, Sessions
 from datasets.items.items import Items
-from datasets.items.rehearsal import folds_of, split
-from datasets.items.settings import DataSettings
+from datasets.items.settings import SplitSettings
+from datasets.steps.base import Asked
+from datasets.steps.split import divide, folds_of
+from tests.asked import asked
 
 
 def protocol(
-    data: DataSettings,
+    data: Asked,
     *,
     near: NearDuplicates | None = None,
     sessions: Sessions | None = None,
@@ -23,13 +25,15 @@ def protocol(
     """Return the protocol of 40 items of two classes with these columns and settings."""
     rows = {"path": [f"{n}.png" for n in range(40)], "label": ["a", "b"] * 20}
     whole = with_columns(pd.DataFrame({**rows, **columns}))
-    if data.cv and not data.fold:  # all folds together
-        frame = whole.assign(fold=folds_of(whole, data, 0))
+    splits = data.of(SplitSettings)
+    if splits.cv and not splits.fold:  # all folds together
+        frame = whole.assign(fold=folds_of(whole, data))
     else:
-        frame, _ = split(whole, data, 0)
-    table = Items(frame, frame.iloc[:0], "picture", "x", near_duplicates=near, sessions=sessions)
-    table.groups = whole["group"].loc[whole["group"].ne("")].nunique()
-    return describe_protocol(table, whole, data)
+        frame, _ = divide(whole, data)
+    groups = Groups(whole["group"].loc[whole["group"].ne("")].nunique())
+    table = Items(frame, frame.iloc[:0], "picture", "x").knowing(groups)
+    table = table.knowing(*(fact for fact in (near, sessions) if fact is not None))
+    return describe_protocol(table, whole, splits)
 
 
 SITES = [f"site {n // 5}" for n in range(40)]
@@ -106,7 +110,7 @@ APART = (
     ],
 )
 def test_each_way_to_split_is_told(data, columns, expected):
-    assert protocol(DataSettings(data="x", **data), **columns) == expected
+    assert protocol(asked(data="x", **data), **columns) == expected
 
 
 MANY = [f"c{n:02d}" for n in range(LISTED + 1)]

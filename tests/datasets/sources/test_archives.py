@@ -16,9 +16,9 @@ import pytest
 from datasets.core import address, members
 from datasets.core.address import local
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_table
 from datasets.kinds.finding import find_files
 from datasets.sources.base import ReadOptions, read_source
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, root, write
 from tests.datasets.sources.test_hub_parquet import table
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_table
+from datasets.items.facts import Origin
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, reasons, sound, write
 
 MEDIA = "mediaID,deploymentID,timestamp,filePath,fileMediatype\n"
@@ -63,7 +64,7 @@ def test_camtrap_dp_of_pictures(tmp_path: Path) -> None:
         "3.jpg": ("Meles meles", "south"),
         "4.jpg": ("Meles meles", "south"),
     }
-    assert table.note == "2 of 7 labels were made by a machine"
+    assert table.fact(Origin).note == "2 of 7 labels were made by a machine"
     assert reasons(table) == {
         "2.jpg": "several labels, Meles meles and Vulpes vulpes, but one is needed",
         "5.jpg": "no label",
@@ -140,7 +141,7 @@ def test_camtrap_dp_as_its_description_says(
     table = load_table(folder, learned=False)
     labels = {Path(path).name: label for path, label in zip(table.frame["path"], table.frame["label"], strict=True)}  # fmt: skip
     assert labels == {f"{n}.jpg": name or kind for n, (kind, name) in enumerate(kinds)}
-    assert table.rejected == []
+    assert not table.rejected
 
 
 STATED = [
@@ -169,7 +170,7 @@ def test_camtrap_dp_of_other_shapes(
         picture(tmp_path / f"{n}.jpg")
     table = load_table(tmp_path, learned=False)
     assert [*table.frame["label"]] == ["Lynx0", "Lynx1"]
-    assert table.rejected == []
+    assert not table.rejected
 
 
 def test_media_without_an_id_have_no_events(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import torch
 from torchvision.ops import box_convert
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.items.table import load_table
 from datasets.sources.base import ReadOptions
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, reasons
 
 CATEGORIES = [
@@ -185,9 +185,9 @@ def test_what_is_no_coco_json_names_the_file_and_the_place(tmp_path: Path) -> No
 
 
 def test_all_annotated_pictures_may_be_of_unknown_classes(tmp_path: Path) -> None:
-    from datasets.items.table import load_unlabelled
+    from datasets.steps.unknown import load_unlabelled
 
     file = coco(tmp_path, [image(0), image(1)], [annotation(0, 99), annotation(1, 7, [1, 1, 9, 9])])
-    frame, _ = load_unlabelled(str(file), ReadOptions(kind="picture"), "--unknown")
+    frame, *_ = load_unlabelled(str(file), ReadOptions(kind="picture"), "--unknown")
     assert frame["label"].tolist() == ["unknown"] * 2
     assert frame["x"].notna().tolist() == [False, True]

@@ -11,10 +11,11 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part, parts_of
 from datasets.core.store import cache_root
-from datasets.items.table import load_table
+from datasets.items.facts import Origin
 from datasets.kinds.base import KINDS
 from datasets.sources import demos, glitches, sounds
 from datasets.spectrograms.pictures import PictureCache
+from datasets.steps.reading import load_table
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ def test_a_demo_is_written_once_and_says_that_it_is_simulated(
 ) -> None:
     table = load_table(f"demo:{name}")
     assert table.kind == kind
-    assert "SIMULATED" in table.note
+    assert "SIMULATED" in table.fact(Origin).note
     assert len(table.classes) == count
     assert all(label.endswith("_sim") for label in table.classes)
     assert not table.rejected
@@ -53,7 +54,7 @@ def test_glitches_keep_one_class_back_and_know_their_triggers() -> None:
     assert len(table.unknown_items) == 2
     assert table.unknown_items["path"].str.contains("Whistle_sim").all()
     assert demos.UNKNOWN_CLASS not in table.classes
-    assert demos.UNKNOWN_CLASS in table.note
+    assert demos.UNKNOWN_CLASS in table.fact(Origin).note
     assert table.frame["group"].is_unique
     spectrogram = KINDS["strain"].settings().infer(table.frame["path"])
     for row in table.frame.itertuples():

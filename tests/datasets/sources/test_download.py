@@ -17,8 +17,8 @@ import pytest
 
 from datasets import catalog
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.items.table import load_table
 from datasets.sources.download import ROOM
+from datasets.steps.reading import load_table
 from tests.datasets import lookalikes
 from tests.datasets.lookalikes import (
     Server,

@@ -8,7 +8,7 @@ import pytest
 from pympi.Elan import Eaf
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from tests.datasets.files import reasons, sound, write
 from tests.datasets.sources.test_textgrid import CALLS, spans
 
@@ -37,7 +37,7 @@ def test_annotations_are_spans_of_the_recording_that_is_linked(tmp_path: Path, n
         table = load_table(source)
         assert spans(table) == CALLS
         assert {*table.frame["path"]} == {str(tmp_path / name)}
-        assert table.rejected == []
+        assert not table.rejected
 
 
 def test_time_zero_may_be_later_in_the_recording(tmp_path: Path) -> None:

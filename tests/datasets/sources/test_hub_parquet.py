@@ -13,7 +13,7 @@ import pytest
 from datasets.core import members
 from datasets.core.address import local
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, sound
 
 NAMES = ["deer", "fox"]

@@ -11,7 +11,7 @@ import pytest
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Box
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, reasons, sound
 
 BOX = [*Box._fields]
@@ -64,7 +64,7 @@ def test_the_files_of_choices_are_found_beside_the_export(tmp_path: Path, addres
         [str(path), name] for path, name in zip(paths, names, strict=True)
     ]
     assert table.frame[BOX].isna().all(axis=None)
-    assert table.rejected == []
+    assert not table.rejected
 
 
 def test_regions_of_pictures_are_boxes(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, sound
 
 BOX = {"x": 10.0, "y": 20.0, "width": 30.0, "height": 40.0, "rotation": 0}

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, sound, write
 
 
@@ -34,7 +34,7 @@ def test_a_folder_and_its_file_are_the_same(tmp_path: Path, named: str) -> None:
     expected = pd.read_json(file, lines=True)
     assert table.frame["path"].tolist() == [str(tmp_path / name) for name in expected["file_name"]]
     assert table.frame["label"].tolist() == expected["label"].tolist()
-    assert table.rejected == []
+    assert not table.rejected
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

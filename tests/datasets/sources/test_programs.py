@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_table
+from datasets.items.facts import Origin
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, write
 
 #: Name of a table; its text; the files that exist; its items as (file, label, start, end); and what is left out, with
@@ -268,7 +269,7 @@ def test_a_folder_of_tables_that_birdnet_named_after_their_recordings(place: Pat
         [str(place / "in/Wren.WAV"), "Wren", 1, 0.6],
     ]
     assert ["gone.BirdNET" in str(one) for one in table.rejected] == [True]
-    assert "made by BirdNET" in table.note
+    assert "made by BirdNET" in table.fact(Origin).note
 
 
 def test_a_label_column_of_another_name(place: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,9 +8,10 @@ import soundfile
 from scipy import signal
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_table
+from datasets.items.facts import Origin
 from datasets.sources import sounds
 from datasets.sources.sounds import CLASSES, simulate, write_demo
+from datasets.steps.reading import load_table
 
 RATE = 22050
 T = np.arange(2 * RATE) / RATE
@@ -132,5 +133,5 @@ def test_it_is_a_table_of_several_labels_that_says_it_is_simulated(
     monkeypatch.setattr(sounds, "SOUND_COUNTS", (0.1, 0.0, 0.3, 0.6))
     table = load_table("demo:scenes", labels="multi")
     assert table.classes == sorted(sounds.CLASSES)
-    assert table.note.startswith("SIMULATED")
+    assert table.fact(Origin).note.startswith("SIMULATED")
     assert len(table.frame) + len(table.rejected) == 14

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from datasets.core.errors import SecondhandError
+from datasets.items.facts import Labelled
 from datasets.items.items import Items
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from tests.datasets.files import reasons, sound, write
 
 RAVEN = (
@@ -135,7 +136,9 @@ def test_lines_that_are_no_spans_are_listed(tmp_path: Path) -> None:
     for line, reason in enumerate(wrong.values(), start=6):
         assert reason in listed[f"a.selections.txt, line {line}"]
     assert listed["a.wav"] == "0 to 0.04 s is labelled 'A' and 'B'"
-    assert sorted(table.spans["label"]) == [*"AAABBB"]  # no window shows them beside another call
+    assert sorted(table.fact(Labelled).spans["label"]) == [
+        *"AAABBB"
+    ]  # no window shows them beside another call
     judged = load_table(file, learned=False)
     assert sorted(judged.frame["label"]) == [*"AAABBB"]
     assert "a.wav" not in reasons(judged)

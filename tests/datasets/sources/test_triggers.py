@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import Rejected, SecondhandError
-from datasets.items.table import load_table
 from datasets.sources.trigger_tables import (
     check_table,
     find_strain_files,
     read_triggers,
     write_table,
 )
+from datasets.steps.reading import load_table
 from datasets.strain.frames import Stream, read_frames
 from tests.datasets.files import write
 from tests.datasets.sources.strain import CSV, START, frame
@@ -104,7 +104,7 @@ def test_a_lal_cache_names_files(frames: Path, tmp_path: Path) -> None:
     strain_files = read_frames(str(write(tmp_path / "frames.lcf", "\n".join(lines))))
     assert name_of(strain_files.find("H1", START + 1)) == file.name
     assert {*strain_files.files} == {"H1", "L1"}
-    assert strain_files.rejected == [
+    assert [*strain_files.rejected] == [
         Rejected(f"{tmp_path}/frames.lcf, line 3", "gsiftp: addresses cannot be opened")
     ]
     with pytest.raises(

@@ -15,7 +15,7 @@ from torchvision.ops import box_convert
 
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Box
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, reasons, write
 
 ROW = ["path", "label", *Box._fields]
@@ -62,7 +62,7 @@ def test_objects_are_boxes(tmp_path: Path, annotations: str, pictures: str, name
     table = load_table(tmp_path / named)
     read_rows = table.frame[ROW].sort_values(ROW).reset_index(drop=True)
     pd.testing.assert_frame_equal(read_rows, pd.DataFrame(sorted(expected), columns=ROW))
-    assert table.rejected == []
+    assert not table.rejected
 
 
 def test_split_folders_are_splits_and_another_element_may_have_the_label(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from datasets.core.address import local
-from datasets.items.table import load_table
 from datasets.sources.base import ReadOptions, read_source
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture
 
 

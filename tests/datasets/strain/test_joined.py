@@ -12,7 +12,7 @@ import pytest
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.part import Part
 from datasets.items.splits import overlap_groups
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table
 from datasets.strain.formats import Wanted, open_file
 from datasets.strain.frames import (
     Stream,

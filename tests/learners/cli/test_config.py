@@ -221,7 +221,7 @@ def test_bodies_are_cross_fitted_only_where_nothing_else_measures(values: dict[s
 def test_settings_differ_by_name_in_whatever_section() -> None:
     before = Settings()
     after = before.but(fold=3, out=Path("x"), epochs=9)
-    assert (after.data.fold, after.run.out, after.train.epochs) == ("3", Path("x"), 9)
+    assert (after.splits.fold, after.run.out, after.train.epochs) == ("3", Path("x"), 9)
     assert before == Settings()
     assert after.but(fold=None, out=None, epochs=5) == before
     names = [item.name for section in before.sections.values() for item in fields(section)]
@@ -265,7 +265,7 @@ def test_folds_by_number_or_column_are_read_back_as_they_were(
     file.write_text(text + "\n")
     for _ in range(2):
         settings = parse(["--config", str(file)])
-        assert (settings.data.fold, settings.data.cv) == (fold, cv)
+        assert (settings.splits.fold, settings.splits.cv) == (fold, cv)
         file.write_text(dump(settings))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from datasets.core.part import Part, parts_of
 from datasets.items.columns import with_columns
+from datasets.items.facts import Labelled
 from datasets.items.items import Items
 from datasets.items.places import Spans, vary_places
 from datasets.loaders.blocks import OpenSpectrogram, labelled_items
@@ -80,9 +81,8 @@ def test_events_of_held_out_recordings(
     both = pd.DataFrame([(path, name, 3.0, 5.0) for name in ("high", "low", "unknown")])
     spans = pd.concat([frame, both.set_axis(["path", "label", "start", "end"], axis=1)])
     predictor = Predictor(sites.tones(), device="cpu", top=9, threshold=0.5)
-    of_spans = Items(
-        frame, frame.iloc[:0], "sound", "", spans=spans[["path", "label", "start", "end"]]
-    )
+    labelled = Labelled(spans[["path", "label", "start", "end"]])
+    of_spans = Items(frame, frame.iloc[:0], "sound", "").knowing(labelled)
     facts = held_out_events(predictor, of_spans)
     assert facts is not None
     assert (facts["recordings"], facts["events"], facts["found"]) == (3, 8, 7)
@@ -117,9 +117,8 @@ def test_only_the_held_out_part_of_a_divided_recording_is_judged(tmp_path: Path)
         ]
     frame = pd.DataFrame(rows, columns=["path", "label", "start", "end", "split"])
     frame = with_columns(frame.drop(columns="split")).assign(split=frame["split"], complete="1")
-    items = Items(
-        frame, frame.iloc[:0], "sound", "", spans=frame[["path", "label", "start", "end"]]
-    )
+    labelled = Labelled(frame[["path", "label", "start", "end"]])
+    items = Items(frame, frame.iloc[:0], "sound", "").knowing(labelled)
     predictor = Predictor(replace(sites.tones(), overlap=0.0), device="cpu", top=9, threshold=0.5)
     facts = held_out_events(predictor, items)
     assert facts is not None
@@ -142,9 +141,8 @@ def test_events_that_several_calls_or_answers_share_are_counted_in_both_ways(
     rows = [(path, *span) for span in spans]
     frame = with_columns(pd.DataFrame(rows, columns=["path", "label", "start", "end"]))
     frame = frame.assign(split="test", complete="1")
-    items = Items(
-        frame, frame.iloc[:0], "sound", "", spans=frame[["path", "label", "start", "end"]]
-    )
+    labelled = Labelled(frame[["path", "label", "start", "end"]])
+    items = Items(frame, frame.iloc[:0], "sound", "").knowing(labelled)
     predictor = Predictor(replace(sites.tones(), overlap=0.0), device="cpu", top=9, threshold=0.5)
     facts = held_out_events(predictor, items)
     assert facts is not None

@@ -17,7 +17,7 @@ def test_a_file_labelled_with_a_group_is_neither_known_nor_unknown() -> None:
     table = Items(frame, frame.iloc[:0], "picture", "photos")
     with pytest.raises(SecondhandError, match=r"c\.jpg.*'fruit'"):
         match_classes(table, ["apple", "milk"], ["fruit"])
-    match_classes(table, ["apple", "milk"], [])
+    table, _ = match_classes(table, ["apple", "milk"], [])
     assert table.unknown_items["path"].tolist() == ["c.jpg"]
 
 
@@ -56,7 +56,7 @@ def test_labels_that_a_model_has_not_are_ignored(labels, columns, matched, named
         with pytest.raises(SecondhandError, match=named[0]):
             match_labels(table, ["bird", "rain"], columns)
     else:
-        lines = match_labels(table, ["bird", "rain"], columns)
+        table, lines = match_labels(table, ["bird", "rain"], columns)
         assert table.frame["label"].tolist() == matched
         assert [name in line for name, line in zip(named, lines, strict=True)] == [True] * len(
             named

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_unknown
 from datasets.sources.base import ReadOptions
+from datasets.steps.unknown import load_unknown
 from learners.evaluate import main
 from learners.model.bundle import save_bundle
 from learners.rule.fitting import uncalibrated
@@ -161,6 +161,6 @@ def test_the_surest_answers_become_background(world, tmp_path, capsys):
     assert "label" not in rows[0]
     assert all(row["why"].startswith(row["guess"]) for row in rows)
     known = pd.DataFrame({"path": [], "label": [], "start": [], "end": [], "gps": []})
-    frame, rejected = load_unknown(out, ReadOptions(kind="sound"), known, flag="--background")
+    frame, rejected, _ = load_unknown(out, ReadOptions(kind="sound"), known, flag="--background")
     assert not rejected
     assert sorted(frame["start"]) == sorted(float(row["start"]) for row in rows)

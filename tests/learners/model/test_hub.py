@@ -165,7 +165,7 @@ def test_there_and_back(
     assert messages[0] == messages[1] == messages[2]
 
     on, _ = start_from(Settings().but(**{"from": Path("hf:somebody/fruit")}))
-    assert on.data.from_ == model_folder("hf:somebody/fruit")
+    assert on.warm_start.from_ == model_folder("hf:somebody/fruit")
     uploaded["config.json"] = uploaded["config.json"].replace('"ü"'.encode(), b'"melon"')
     del uploaded["model.onnx"]
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

@@ -20,8 +20,9 @@ from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
-from datasets.items.table import load_table
+from datasets.items.facts import Corrections
 from datasets.sources.base import ReadOptions, read_source
+from datasets.steps.reading import load_table
 from datasets.strain.settings import QScanSettings
 from learners.active.listing import as_text
 from learners.cameras.when import WhenAndWhere
@@ -246,7 +247,7 @@ def test_an_answer_about_a_part_is_corrected_in_the_table(tmp_path, writer, name
     table = load_table([str(tmp_path / "items.csv"), str(out)], check=False)
     assert table.frame["label"].tolist() == [*"bbaba"]
     assert table.frame.loc[0, [*times]].tolist() == [*times.values()]
-    assert table.corrections["label"].tolist() == ["b"]
+    assert table.fact(Corrections).frame["label"].tolist() == ["b"]
 
 
 def test_names_that_a_table_between_tabs_cannot_hold_are_read_back(tmp_path):

@@ -21,6 +21,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected
 from datasets.core.part import PART_COLUMNS, Part
+from datasets.items.facts import Origin
 from learners.cli.result import answers_at
 from learners.evaluation.figures import CHOSE, all_figures, score_items
 from learners.evaluation.held_out import Evaluation
@@ -353,7 +354,7 @@ def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch
     silent = evaluation.predictions.index[evaluation.predictions["best"].eq("")][0]
     evaluation.predictions.loc[silent, "reason"] = f"bad file: {paths[silent]}: cut short"
     table = make_table(evaluation, source=str(root))
-    table.note = f"the folder {root} that is here"
+    table.fact(Origin).note = f"the folder {root} that is here"
     table.rejected = [
         Rejected(str(root / "0/copy.jpg"), f"a copy of {paths[0]}, which is in train"),
         Rejected(f"{home}/items.csv, row 5", "no path"),

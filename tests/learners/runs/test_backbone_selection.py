@@ -17,8 +17,9 @@ from safetensors.torch import load_file
 
 from datasets.core.errors import SecondhandError
 from datasets.items.items import Items
-from datasets.items.preparing import read_items
-from datasets.items.rendering import infer_spectrogram
+from datasets.steps.base import Asked
+from datasets.steps.reading import read_items
+from datasets.steps.spectrogram import infer_spectrogram
 from learners.backbones.building import build
 from learners.backbones.hub import read_mel
 from learners.backbones.packaged import PACKAGED
@@ -72,7 +73,7 @@ def run_folder(folder: Path, requested: str, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="module")
 def items(folder: Path) -> Items:
     settings = Settings().but(data=str(folder))
-    return read_items(settings.data, settings.signal, settings.train.seed)
+    return read_items(Asked.by(*settings.sections.values(), seed=settings.train.seed))
 
 
 def settings_for(backbone: str, **more: Any) -> Settings:
@@ -129,7 +130,7 @@ def test_a_file_that_has_gone_is_left_out_and_a_changed_one_seen_anew(
     folder = write_pictures(tmp_path / "own", classes=2)
     monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path / "cache"))
     base = Settings().but(data=str(folder))
-    items = read_items(base.data, base.signal, 0)
+    items = read_items(Asked.by(*base.sections.values()))
     settings = settings_for(f"auto:local-dir:{networks / 'sees'}")
     first = compare(items, settings, "cpu")
     train = items.frame.loc[items.frame["split"].eq("train"), "path"].tolist()
@@ -252,7 +253,7 @@ def test_files_that_cannot_be_read_any_more_leave_no_backbone_out(networks, tmp_
     save(tmp_path / "too", "test_resnet")
     names = [f"local-dir:{folder}" for folder in (networks / "sees", tmp_path / "too")]
     settings = settings_for(f"auto:{','.join(names)}").but(data=str(write_pictures(tmp_path / "p")))
-    items = read_items(settings.data, settings.signal, settings.train.seed)
+    items = read_items(Asked.by(*settings.sections.values(), seed=settings.train.seed))
     trained = items.frame.loc[items.frame["split"].eq("train")].reset_index(drop=True)
     monkeypatch.setattr(backbone_selection, "FIRST", len(trained) // 2)
     monkeypatch.setattr(backbone_selection, "FIRST_OF_CLASS", 1)
@@ -296,7 +297,7 @@ def pitches(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_sounds_are_compared_by_the_spectrograms_of_each_backbone(pitches, networks, tmp_path):
     settings = Settings().but(data=str(pitches), near_duplicates="ignore", resize="squash")
-    items = read_items(settings.data, settings.signal, 0)
+    items = read_items(Asked.by(*settings.sections.values(), seed=settings.train.seed))
     backbone = f"local-dir:{networks / 'sees'}"
     save(tmp_path / "ears", "test_vit", in_chans=1, img_size=64)
     mel = {"rate": 8000, "n_fft": 256, "hop": 80, "n_mels": 64, "fmin": 50, "fmax": 4000}
@@ -379,7 +380,7 @@ def test_a_training_goes_on_without_the_bodies_that_cannot_be_fetched(
         monkeypatch.setitem(PACKAGED, name, missing)
     monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path))
     settings = Settings().but(data=str(pitches), near_duplicates="ignore", resize="squash")
-    items = read_items(settings.data, settings.signal, 0)
+    items = read_items(Asked.by(*settings.sections.values(), seed=settings.train.seed))
     with caplog.at_level("INFO"):
         selection = compare(items, settings.but(backbone=SOUND_BACKBONE), "cpu")
     assert selection.chosen == "embedded/speech"

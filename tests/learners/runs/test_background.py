@@ -13,8 +13,9 @@ import torch
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.items.preparing import Loaded, read_items
-from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.loaded import Loaded
+from datasets.steps.base import Asked
+from datasets.steps.reading import read_items
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
 from learners.inference.exporting import ExportedModel, check
@@ -22,6 +23,7 @@ from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
 from learners.runs.folder import record_inputs
 from learners.runs.run import load_items
+from tests.asked import asked
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -64,12 +66,11 @@ def run(folder: Path, grey: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def load(folder: Path, **data: str) -> pd.DataFrame:
-    return loaded(DataSettings(data=str(data.pop("data")), **data), folder).table.background
+    return loaded(asked(data=str(data.pop("data")), **data), folder).table.background
 
 
-def loaded(data: DataSettings, folder: Path) -> Loaded:
-    signal = SignalSettings()
-    return load_items(read_items(data, signal, 0), data, signal, 0, folder)
+def loaded(data: Asked, folder: Path) -> Loaded:
+    return load_items(read_items(data), data, folder)
 
 
 def test_classes_and_probabilities_are_those_of_the_known(run, folder, grey):
@@ -150,7 +151,7 @@ def test_a_run_goes_on_with_the_background_it_began_with_alone(run, folder, grey
 
 def test_the_split_of_known_items_does_not_depend_on_it(run, folder, tmp_path):
     (tmp_path / "run").mkdir()
-    without = loaded(DataSettings(data=str(folder)), tmp_path / "run")
+    without = loaded(asked(data=str(folder)), tmp_path / "run")
     assert len(without.table.background) == 0
     assert without.labels == CLASSES
     items = pd.read_csv(run / "items.csv").set_index("path").split
@@ -162,7 +163,7 @@ def test_many_files_of_it_are_one_class(folder, tmp_path):
     """In validation it is as large as a class; another test covers its weight in the loss."""
     background = write_grey(tmp_path / "multi", 200)
     (tmp_path / "run").mkdir()
-    data = DataSettings(data=str(folder), background=str(background), cv=3, fold="1")
+    data = asked(data=str(folder), background=str(background), cv=3, fold="1")
     items = loaded(data, tmp_path / "run")
     assert items.labels == [*CLASSES, "unknown"]
     sizes = items.rows.groupby("split")["label"].value_counts()
@@ -203,7 +204,7 @@ def test_what_can_be_no_background(folder, tmp_path, background, unknown, words)
     write_grey(tmp_path / "two", 1)
     if background == "twins":
         background, unknown = "strange", "twins"
-    data = DataSettings(
+    data = asked(
         data=str(tmp_path / "pictures"),
         background=str(tmp_path / background),
         unknown=unknown and str(tmp_path / unknown),

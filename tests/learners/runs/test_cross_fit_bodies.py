@@ -17,9 +17,8 @@ from safetensors.torch import load_file
 from scipy.special import softmax
 
 from datasets.core.errors import SecondhandError
-from datasets.items.preparing import read_items
-from datasets.items.rehearsal import are_all_learnt
-from datasets.items.settings import DataSettings, SignalSettings
+from datasets.steps.earlier import are_all_learnt
+from datasets.steps.reading import read_items
 from learners.cli.settings import Settings
 from learners.evaluation.held_out import outputs_of_rows
 from learners.finetune import main
@@ -32,6 +31,7 @@ from learners.runs.cross_fit_bodies import divide
 from learners.runs.run import Prepared, prepare
 from learners.training import learner
 from learners.training.keep import Choice, Kept, middle
+from tests.asked import asked
 from tests.learners.mislabelled import write_mislabelled
 from tests.learners.stops import Stop, assert_same, interrupt_in, with_callback
 from tests.pictures import write_pictures
@@ -158,8 +158,8 @@ def test_a_model_whose_body_has_seen_all_files_is_continued_with_new_ones_only(
     with pytest.raises(SecondhandError, match="has learnt from all of these files"):
         main(["--from", str(whole / "model"), "--data", words[1], *out])
     new = write_pictures(tmp_path / "new", per_class=8)
-    data = DataSettings(data=[words[1], str(new)], from_=whole / "model")
-    table = read_items(data, SignalSettings(), 0)
+    data = asked(data=[words[1], str(new)], from_=whole / "model")
+    table = read_items(data)
     old = table.frame["path"].isin(measured(whole).index)
     assert old.sum() == FILES
     assert set(table.frame["split"][old]) == {"train"}

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from datasets.core.part import Part
-from datasets.items.rehearsal import is_cross_fitted
+from datasets.steps.earlier import is_cross_fitted
 from learners.evaluation.held_out import Evaluation
 from learners.events.held_out import held_out_events
 from learners.finetune import main
@@ -47,7 +47,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     """The runs of a test, calibrated."""
     runs, predict = list[Run](), stages.predict
 
-    def predict_and_keep(run: Run) -> Evaluation:
+    def predict_and_keep(run: Run) -> tuple[Run, Evaluation]:
         runs.append(run)
         return predict(run)
 

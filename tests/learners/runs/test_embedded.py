@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_table
+from datasets.items.facts import Inputs
+from datasets.steps.reading import load_table
 from learners import audit, evaluate, finetune, predict, search, suggest
 from learners.inference.embedding import embed
 from learners.model.bundle import load_bundle
@@ -143,7 +144,7 @@ def test_suggestions_are_labels_to_train_with(world, tmp_path, capsys):
     assert set(rows["path"]) <= truth.keys()
     rows.assign(label=rows["path"].map(truth)).to_csv(out, index=False)
     table = load_table([str(pool), str(out)])
-    assert (table.kind, len(table.frame), len(table.lookup)) == ("embedding", 24, 60)
+    assert (table.kind, len(table.frame), len(table.fact(Inputs).lookup)) == ("embedding", 24, 60)
     assert not table.rejected
     assert (out.with_suffix("") / "index.html").is_file()
 
@@ -228,7 +229,7 @@ def test_class_folders_of_birdnets_files_are_labels(tmp_path):
             stream.write(f"{3.0 * n}\t{3.0 * n + 3}\t{','.join(map(str, row.tolist()))}\n")
     (tmp_path / "dawn" / CLASSES[0] / "bad.birdnet.embeddings.txt").write_text("nothing\n")
     table = load_table(str(tmp_path / "dawn"))
-    assert (table.kind, table.classes, table.lookup.network) == (
+    assert (table.kind, table.classes, table.fact(Inputs).lookup.network) == (
         "embedding",
         [*CLASSES],
         "BirdNET",

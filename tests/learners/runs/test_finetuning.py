@@ -408,7 +408,7 @@ def test_each_stage_is_called_by_itself(finished, tmp_path):
     reference = one.bundle.rule.distance.reference
     assert len(reference) == one.items.rows["split"].eq("train").sum()
     assert not (folder / "model").exists()
-    answered = stages.predict(one)
+    one, answered = stages.predict(one)
     assert one.bundle.metrics["valid_accuracy"] > 0.8
     answers, before = (pd.read_csv(run / "predictions.csv") for run in (folder, finished))
     pd.testing.assert_frame_equal(answers, before, atol=1e-6)

@@ -56,10 +56,10 @@ def counted(monkeypatch: pytest.MonkeyPatch, stop_at: str = "") -> list[str]:
     real = finetuning.prepare
 
     def prepare(folder: Path, settings: Settings, *more: Any) -> Run:
-        if settings.data.fold == stop_at:
+        if settings.splits.fold == stop_at:
             (folder / "checkpoint").mkdir()
             raise KeyboardInterrupt
-        trained.append(settings.data.fold or "")
+        trained.append(settings.splits.fold or "")
         return real(folder, settings, *more)
 
     monkeypatch.setattr(finetuning, "prepare", prepare)

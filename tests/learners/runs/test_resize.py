@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from datasets.items.items import Items
-from datasets.items.preparing import read_items
+from datasets.steps.base import Asked
+from datasets.steps.reading import read_items
 from learners.cli.settings import Settings
 from learners.runs.resize import LOST, lost_by_crop
 
@@ -21,7 +22,7 @@ def table(folder: Path, *shapes: tuple[int, int]) -> Items:
             picture = Image.linear_gradient("L").rotate(90 * number + 30 * (name == "a"))
             picture.resize(shape).save(folder / name / f"{number}.png")
     settings = Settings().but(data=str(folder), near_duplicates="ignore")
-    return read_items(settings.data, settings.signal, 0)
+    return read_items(Asked.by(*settings.sections.values(), seed=settings.train.seed))
 
 
 WIDE, TALL, USUAL = (160, 90), (90, 160), (120, 90)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
+from datasets.items.facts import Inputs
 from datasets.items.items import Items
 from learners.cli.settings import SOUND_BACKBONE, Settings
 from learners.runs.resolve import Machine, resolve
@@ -23,7 +24,8 @@ BUSY = Machine("bf16", 3)
 
 
 def items(kind: str) -> Items:
-    return Items(pd.DataFrame(), pd.DataFrame(), kind, "files", lookup=PERCH)  # type: ignore[arg-type]
+    none = Items(pd.DataFrame(), pd.DataFrame(), kind, "files")
+    return none.knowing(Inputs(PERCH))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import yaml
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from datasets.items.preparing import read_items
-from datasets.items.settings import SignalSettings
+from datasets.steps.base import Asked
+from datasets.steps.reading import read_items
 from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.inference.predictor import Predictor
@@ -203,11 +203,14 @@ def test_what_its_run_was_told_of_splits_holds_for_new_files(
     first = table.drop_duplicates("group").set_index("group")["split"]
     table.assign(split=table["group"].map(first)).to_csv(tmp_path / "run/items.csv", index=False)
     settings = Settings().but(**{"from": model}, data=[str(root / "pictures")])
-    data = settings_from_origin(settings, origin).data
-    assert (data.group_by, data.near_duplicates, data.label_column) == (sites, "ignore", "species")
-    assert settings_from_origin(settings.but(group_by=sites), origin).data == data
+    inherited = settings_from_origin(settings, origin)
+    splits = inherited.splits
+    assert (splits.group_by, splits.near_duplicates) == (sites, "ignore")
+    assert inherited.data.label_column == "species"
+    again = settings_from_origin(settings.but(group_by=sites), origin)
+    assert (again.data, again.splits) == (inherited.data, splits)
 
-    frame = read_items(data, SignalSettings(), 0).frame
+    frame = read_items(Asked.by(*inherited.sections.values())).frame
     new = frame.loc[~frame["rehearsed"] & frame["group"].isin(first.index)]
     assert len(new) == 13
     assert new["split"].tolist() == new["group"].map(first).tolist()
@@ -215,13 +218,13 @@ def test_what_its_run_was_told_of_splits_holds_for_new_files(
     with pytest.raises(SecondhandError) as error:
         settings_from_origin(settings.but(label_column="kind"), origin)
     assert "--label-column kind (the model has species)" in str(error.value)
-    assert settings_from_origin(settings.but(group_by="(.)"), origin).data.group_by == "(.)"
+    assert settings_from_origin(settings.but(group_by="(.)"), origin).splits.group_by == "(.)"
     with pytest.raises(SecondhandError, match="--near-duplicates keep-together"):
         settings_from_origin(settings.but(near_duplicates="keep-together"), origin)
     # Groups that the old run did not use may lie in several parts of its split.
     plain = settings.but(**{"from": root / "old/model"}, group_by="([a-z]+)_")
     with pytest.raises(SecondhandError, match=r"--group-by .*files of the group 'green'"):
-        read_items(settings_from_origin(plain, origin).data, SignalSettings(), 0)
+        read_items(Asked.by(*settings_from_origin(plain, origin).sections.values()))
 
 
 def test_from_what_is_no_model(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from torch import nn
 
 from datasets.core.errors import SecondhandError
 from datasets.items.splits import assign_splits
-from datasets.items.table import load_table
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
+from datasets.steps.reading import load_table
 from learners.backbones.building import NetworkSpec, build
 from learners.cli.settings import TrainSettings
 from learners.training import callbacks

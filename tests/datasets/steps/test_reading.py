@@ -11,9 +11,11 @@ import pytest
 import soundfile
 
 from datasets.core.errors import SecondhandError
-from datasets.items.preparing import Loaded, read_items
-from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.loaded import Loaded
+from datasets.items.settings import SignalSettings
+from datasets.steps.reading import read_items
 from learners.runs.run import load_items
+from tests.asked import asked
 
 pytestmark = pytest.mark.slow
 
@@ -44,8 +46,8 @@ def load(data: Path, folder: Path, *, signal: SignalSettings | None = None, **mo
     signal = signal or SignalSettings(
         spectrogram="{picture: [16, 16]}", cache_dir=data.parent / "cache"
     )
-    settings = DataSettings(data=str(data), **more)
-    return load_items(read_items(settings, signal, 0), settings, signal, 0, folder)
+    settings = asked(data=str(data), **more)
+    return load_items(read_items(settings), settings, folder)
 
 
 def silence(paths: pd.Series) -> None:
@@ -133,7 +135,7 @@ def table(copy: Path, **columns: list[str]) -> Path:
 
 def test_a_group_in_two_parts_is_warned_of(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = table(copy, group=(["jackson"] * 7 + ["lucas"] * 3) * 2)
-    read_items(DataSettings(data=str(data)), SignalSettings(), 0)
+    read_items(asked(data=str(data)))
     warning = "validation and calibration share the group lucas, so the figures may be too good"
     assert [r.getMessage().partition(". Add")[0] for r in caplog.records] == [warning]
 

@@ -11,10 +11,10 @@ import pytest
 import soundfile
 
 from datasets.core.errors import SecondhandError
+from datasets.items.facts import Labelled
 from datasets.items.items import Items
-from datasets.items.preparing import read_items
-from datasets.items.settings import DataSettings, SignalSettings
-from datasets.items.table import load_table
+from datasets.steps.reading import load_table, read_items
+from tests.asked import asked
 from tests.pictures import write_pictures
 
 #: The columns of each table that is filled in, beside path and label.
@@ -44,7 +44,7 @@ def sheet(
 
 
 def read(data: list[str], **more: object) -> Items:
-    return read_items(DataSettings(data=data, **more), SignalSettings(), 0)  # type: ignore[arg-type]
+    return read_items(asked(data=data, **more))  # type: ignore[arg-type]
 
 
 def labels_of(table: Items) -> dict[str, str]:
@@ -179,7 +179,7 @@ def test_windows_without_a_call_have_the_split_of_the_calls_beside_them(tmp_path
     beside = table.background.loc[table.background["path"].isin(splits)]
     assert beside["split"].tolist() == beside["path"].map(splits).tolist()
     assert {*beside["split"]} == {"train", "valid", "calibration"}
-    assert table.spans["label"].tolist().count("none") == 0, "they are no calls"
+    assert table.fact(Labelled).spans["label"].tolist().count("none") == 0, "they are no calls"
 
 
 def test_what_was_learnt_and_is_nothing_keeps_its_split(pictures: Path, tmp_path: Path) -> None:

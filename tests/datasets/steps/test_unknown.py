@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
-from datasets.items.table import load_table, load_unknown
 from datasets.sources.base import ReadOptions
+from datasets.steps.reading import load_table
+from datasets.steps.unknown import load_unknown
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,7 @@ def test_a_folder_of_any_nesting_counts_whole(folder, known, tmp_path):
     (tmp_path / "strange" / ".DS_Store").write_text("")
     (tmp_path / "strange" / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
     of_known = ReadOptions(kind="picture", labels="red,green", label_column="colour")
-    frame, rejected = load_unknown(tmp_path / "strange", of_known, known)
+    frame, rejected, _ = load_unknown(tmp_path / "strange", of_known, known)
     assert sorted(Path(p).name for p in frame["path"]) == ["one.jpg", "two.jpg"]
     assert set(frame["label"]) == {"unknown"}
     assert list(frame.columns) == list(known.columns)
@@ -47,7 +48,7 @@ def test_copies_of_known_items_and_of_each_other_are_left_out(folder, known, tmp
     shutil.copy(folder / "red" / "red_000.jpg", tmp_path / "known.jpg")
     shutil.copy(folder / "blue" / "blue_000.jpg", tmp_path / "a.jpg")
     shutil.copy(folder / "blue" / "blue_000.jpg", tmp_path / "b.jpg")
-    frame, rejected = load_unknown(tmp_path, ReadOptions(kind="picture"), known)
+    frame, rejected, _ = load_unknown(tmp_path, ReadOptions(kind="picture"), known)
     assert [Path(p).name for p in frame["path"]] == ["a.jpg"]
     reasons = {Path(item.path).name: item.reason for item in rejected}
     assert reasons.keys() == {"b.jpg", "known.jpg"}
@@ -64,7 +65,7 @@ def test_a_table_needs_paths_alone(folder, known, tmp_path, suffix):
         rows = rows.assign(label="blue", split="train")
     file = tmp_path / f"strange{suffix}"
     rows.to_csv(file, index=False) if suffix == ".csv" else rows.to_parquet(file)
-    frame, rejected = load_unknown(file, ReadOptions(kind="picture"), known)
+    frame, rejected, _ = load_unknown(file, ReadOptions(kind="picture"), known)
     assert frame[["label", "split"]].to_numpy().tolist() == [["unknown", ""]] * 3
     assert [item.reason for item in rejected] == ["there is no such file"]
 
@@ -88,4 +89,6 @@ def test_to_judge_a_model_by_lone_files_stay_and_copies_count_once(folder, tmp_p
     shutil.copy(folder / "red" / "red_000.jpg", tmp_path / "red" / "b.jpg")
     table = load_table(tmp_path, learned=False)
     assert len(table.frame) == 1
-    assert table.rejected == [(str(tmp_path / "red/b.jpg"), f"a copy of {tmp_path / 'red/a.jpg'}")]
+    assert [*table.rejected] == [
+        (str(tmp_path / "red/b.jpg"), f"a copy of {tmp_path / 'red/a.jpg'}")
+    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -13,14 +12,18 @@ from datasets.core.errors import SecondhandError
 from datasets.core.file_state import FileState
 from datasets.items.columns import with_columns
 from datasets.items.describe import described
-from datasets.items.preparing import Loaded, read_items
-from datasets.items.rehearsal import CHANGED, check_splits, folds_of, split
-from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.facts import Corrections, Protocol
+from datasets.items.loaded import Loaded
 from datasets.items.splits import SPLITS
+from datasets.steps.base import Asked
+from datasets.steps.earlier import CHANGED
+from datasets.steps.reading import read_items
+from datasets.steps.split import check_splits, divide, folds_of
 from learners.active.teaching import labelled_in
 from learners.cli.flags import parse
 from learners.runs.folder import read_run_settings, write_config
 from learners.runs.run import load_items
+from tests.asked import asked
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
@@ -52,17 +55,16 @@ def run(pictures: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def prepare_items(data: DataSettings, folder: Path) -> Loaded:
+def prepare_items(data: Asked, folder: Path) -> Loaded:
     """Return the items of a run with these settings."""
-    signal = SignalSettings()
-    return load_items(read_items(data, signal, 0), data, signal, 0, folder)
+    return load_items(read_items(data), data, folder)
 
 
 def load(run: Path, new: pd.DataFrame, **more: object) -> Loaded:
     file = run.parent / "new.csv"
     new.to_csv(file, index=False)
     (run.parent / "out").mkdir(exist_ok=True)
-    data = DataSettings(data=str(file), from_=run / "model", **more)  # type: ignore[arg-type]
+    data = asked(data=str(file), from_=run / "model", **more)  # type: ignore[arg-type]
     return prepare_items(data, run.parent / "out")
 
 
@@ -98,7 +100,7 @@ def test_old_items_keep_their_parts_and_new_ones_are_split(
         caplog.text
     )  # fmt: skip
     assert [Path(bad.path).name for bad in loaded.table.rejected] == ["gone.jpg", "red_009.jpg"]
-    assert loaded.table.protocol.startswith("the splits of the earlier run, and for new")
+    assert loaded.table.fact(Protocol).text.startswith("the splits of the earlier run, and for new")
 
 
 def test_from_another_folder_the_runs_files_are_the_same(
@@ -115,14 +117,14 @@ def test_from_another_folder_the_runs_files_are_the_same(
     monkeypatch.chdir(first)
     settings = parse(["--data", "small", "--out", "runs/x", "--strain", "x*.hdf5"])
     assert (settings.data.data, settings.run.out) == (str(first / "small"), first / "runs/x")
-    assert settings.data.strain == str(first / "x*.hdf5")
+    assert settings.formats.strain == str(first / "x*.hdf5")
     assert parse(["--data", "demo:digits"]).data.data == "demo:digits"
-    assert parse(["--from", "hf:a/b"]).data.from_ == Path("hf:a/b")
+    assert parse(["--from", "hf:a/b"]).warm_start.from_ == Path("hf:a/b")
     # A program that passes relative paths gets absolute ones in the run's tables.
     run = Path("runs/x")
     run.mkdir(parents=True)
     write_config(run, settings, "")
-    begun = prepare_items(DataSettings(data="small"), run).table.frame
+    begun = prepare_items(asked(data="small"), run).table.frame
     files = {str(file) for file in (first / "small").rglob("*.jpg")}
     assert set(pd.read_csv(run / "items.csv")["path"]) == files
 
@@ -145,8 +147,7 @@ def test_a_file_of_another_content_is_not_replayed(
     """It is counted and listed; given again, it is a new file."""
     copies = tmp_path / "copies"
     shutil.copytree(pictures, copies)
-    data = DataSettings(data=str(copies), unknown=str(copies / "unknown"))
-    prepare_items(replace(data, unknown=None), run)
+    prepare_items(asked(data=str(copies)), run)
     items = pd.read_csv(run / "items.csv").set_index("path")["split"]
     for label in ("red", "green"):  # of equal size, as a re-encoded WAV would be
         one = copies / label / f"{label}_003.jpg"
@@ -178,7 +179,7 @@ def test_a_correction_of_what_was_held_out_is_held_out(run: Path, pictures: Path
     assert [labels_of_splits[path] for path in rows(pictures, "red", 15, 17)["path"]] == [
         "train"
     ] * 2
-    assert loaded.table.corrections["path"].tolist() == [corrected]
+    assert loaded.table.fact(Corrections).frame["path"].tolist() == [corrected]
 
 
 def test_what_belongs_to_an_old_file_goes_where_that_is(run: Path, pictures: Path) -> None:
@@ -241,12 +242,11 @@ def test_folds_are_of_new_items_alone(run: Path, pictures: Path) -> None:
     assert "36 files (12 new, 24 of the earlier run) of 3 classes" in described(loaded.table)[0]
     table = loaded.table.frame.assign(split=lambda f: f["split"].where(f["rehearsed"], ""))
     table.loc[table["split"].eq("valid"), "split"] = "test"
-    data = DataSettings(cv=3)
-    folds = folds_of(table, data, 0)
+    folds = folds_of(table, asked(cv=3))
     assert folds[table["rehearsed"]].eq("").all()
     assert sorted(folds[~table["rehearsed"]]) == ["1"] * 4 + ["2"] * 4 + ["3"] * 4
-    check_splits(table, data, 0)
-    tested, _ = split(table, replace(data, fold="2"), 0)
+    check_splits(table, asked(cv=3))
+    tested, _ = divide(table, asked(cv=3, fold="2"))
     test = tested.loc[tested["split"].eq("test")]
     assert len(test) == 4
     assert not test["rehearsed"].any()
@@ -258,10 +258,10 @@ def test_folds_are_of_new_items_alone(run: Path, pictures: Path) -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_each_fold_is_tested_by_the_run_that_names_it(seed: int) -> None:
     files = pd.DataFrame({"path": [f"{n}.png" for n in range(24)], "label": ["a", "b"] * 12})
-    table, data = with_columns(files), DataSettings(cv=3)
-    folds = folds_of(table, data, seed)
+    table = with_columns(files)
+    folds = folds_of(table, asked(cv=3, seed=seed))
     for name in "123":
-        frame, _ = split(table, replace(data, fold=name), seed)
+        frame, _ = divide(table, asked(cv=3, fold=name, seed=seed))
         tested = frame.index[frame["split"].eq("test")]
         assert [*tested] == [*folds.index[folds.eq(name)]]
 

@@ -1,4 +1,4 @@
-"""Reads one or several sources into one item table; lists rejected files."""
+"""The step that reads one or several sources into one table."""
 
 from __future__ import annotations
 
@@ -10,235 +10,110 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from datasets.core.address import as_path, exists, is_address, without_secrets
 from datasets.core.cells import read_cells
-from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, first_left_out, quoted
+from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, quoted
 from datasets.core.part import PART_COLUMNS, part_text
 from datasets.core.recorded import distinct_sequences
-from datasets.items.checks import (
-    LABELLED,
-    NOT_CORRECTED,
-    PREDICTION_COLUMNS,
-    apply_corrections,
-    corrected_by_hand,
-    drop_copies,
-    usable_rows,
-)
+from datasets.items.checks import LABELLED, PREDICTION_COLUMNS, corrected_by_hand
 from datasets.items.columns import with_columns, with_parts
+from datasets.items.facts import Inputs, Origin, Stated
 from datasets.items.items import Items
 from datasets.items.labels import (
     JOIN,
     NOTHING,
-    UNKNOWN,
     canonical_label,
-    check_classes,
     clean_label,
-    drop_small_classes,
     is_nothing,
     parse_names,
     without_nocall,
 )
-from datasets.items.splits import SPLITS
-from datasets.kinds.base import KINDS, PictureInfo, empty_lookup, kind_of, unopened_kind
+from datasets.kinds.base import KINDS, empty_lookup, kind_of, unopened_kind
 from datasets.kinds.finding import named
 from datasets.sources.base import ROW, SOURCES, TABLE, ReadOptions, Rows, read_source
 from datasets.sources.embeddings import NEEDED
 from datasets.sources.naming import time_columns
-from datasets.sources.table import read_rows
+from datasets.steps.base import Asked
+from datasets.steps.earlier import Earlier
 
 log = logging.getLogger(__name__)
 
 #: Largest number of files of one kind beside another that a message names.
 NAMED = 3
-#: Why a photo is not trained on in a warm start from a model of boxes.
-WHOLE_PHOTO = (
-    "a whole photo, but the model was trained on boxes of a detector: give the detector's JSON with the label as class "
-    "folder, or a table with x,y,width,height"
-)
 #: Largest share of .txt files, which could be strain, that are notes beside the data.
 MOST_NOTES = 0.05
 
 
-def load_table(
-    data: str | os.PathLike[str] | Sequence[str],
-    options: ReadOptions = ReadOptions(),  # noqa: B008 (it is frozen)
-    *,
-    check: bool = True,
-    before: pd.DataFrame | None = None,
-    **more: Any,
-) -> Items:
-    """Read the item table that ``--data`` names.
+class Sources(NamedTuple):
+    """What the sources of a call are, for the steps that follow.
 
-    Parameters
+    Attributes
     ----------
-    data : one source or several. If two sources label the same content, the later one counts
-        (`datasets.items.checks.apply_corrections`). A source is one of
+    names : what the user named, one source each.
+    of_rows : the source of each number in the column ``source``; the first may be the earlier run.
+    learnable : False if one of them is only for prediction.
+    """
 
-        - a folder with one folder per class, or with ``train`` and ``valid`` (and ``calibration``,
-          ``test``), each of which is such a folder;
-        - a ``.csv``, ``.tsv`` or ``.parquet`` file with the columns path (relative to the file) and label,
-          and optionally group, split, fold, deployment, time, sequence, for signals start and end (s), and for strain gps (s);
-        - any other format of `datasets.sources`: labels of other programs, embeddings, ``demo:NAME``, or a public set,
-          which is downloaded unless a folder or file has its name.
-    options : how they are read.
-    more : fields of the options, by name.
-    check : open each file, as in `usable_rows`. Otherwise bad files stay in the table.
-    before : rows of an earlier run from `read_rows`; they precede the other sources.
+    names: tuple[str, ...]
+    of_rows: tuple[str, ...]
+    learnable: bool
 
-    Returns
-    -------
-    The table, without splits except for those that the data name.
+
+def read_sources(items: Items, asked: Asked) -> Items:
+    """Read what ``--data`` names, behind the rows of the earlier run of ``--from``.
+
+    A source is one of
+
+    - a folder with one folder per class, or with ``train`` and ``valid`` (and ``calibration``, ``test``), each of which
+      is such a folder;
+    - a ``.csv``, ``.tsv`` or ``.parquet`` file with the columns path (relative to the file) and label, and optionally
+      group, split, fold, deployment, time, sequence, for signals start and end (s), and for strain gps (s);
+    - any other format of `datasets.sources`: labels of other programs, embeddings, ``demo:NAME``, or a public set, which
+      is downloaded unless a folder or file has its name.
+
+    The rows have columns more: ``source``, the number of their source, of which a larger one is later, and
+    `datasets.items.checks.LABELLED`.
 
     Raises
     ------
-    SecondhandError : there is no usable file, a column is missing, fewer than two classes have enough
-        files, labels differ only in case or spaces, or a time is not a number.
+    SecondhandError : a source cannot be read, a column is missing, or a time is not a number.
     """
-    options = replace(options, **more)
-    sources = [str(data)] if isinstance(data, str | os.PathLike) else [*map(str, data)]
-    sources = [file for name in map(without_secrets, sources) for file in _matching(name)]
-    source, learned = " + ".join(sources), options.learned
+    names = [file for name in map(without_secrets, asked.sources) for file in _matching(name)]
+    source, earlier, options = " + ".join(names), items.get(Earlier), asked.options
     lookup = empty_lookup() if options.lookup is None else options.lookup
-    options = replace(options, alone=len(sources) == 1, lookup=lookup)
+    options = replace(options, alone=len(names) == 1, lookup=lookup)
     for one in SOURCES.ours().values():
-        one.check([*map(as_path, sources)], options)
-    sources, read, unread = _read_each_labelled(sources, options)
-    rows = [*zip(sources, (one.frame for one in read), strict=True)]
-    if before is not None:
-        rows.insert(0, ("the earlier run", before))
+        one.check([*map(as_path, names)], options)
+    names, read, unread = _read_each_labelled(names, options)
+    rows = [*zip(names, (one.frame for one in read), strict=True)]
+    if earlier is not None:
+        rows.insert(0, ("the earlier run", earlier.rows))
     kind = _resolve_kind([frame for _, frame in rows], options, source)
     frame, cut = _joined(rows, kind, options)
-    frame = _with_distinct_sequences(frame)
-    picture_info: dict[str, PictureInfo] = {}
-    frame, bad = usable_rows(frame, kind, picture_info, check=check, lookup=lookup)
-    frame, whole = _without_whole_photos(frame, before)
-    bad += whole
-    rejected = [*unread, *(one for some in read for one in some.rejected), *cut, *bad]
-    filled = {rows[number][0] for number in frame["source"].unique()}
-    empty = [
-        name for name in sources
-        if name not in filled and not _is_one_of_several(name, sources, options)
-    ]  # fmt: skip
-    if learned and len(rows) > 1 and empty and not lookup:
-        raise SecondhandError(
-            f"--data {empty[0]}: no usable {kind} file in it{first_left_out(bad)}"
-        )
-    corrections = frame.iloc[:0]
-    if learned:
-        frame, corrections, copies = apply_corrections(frame, lookup)
-        rejected += copies
-    has_background = _has_background(options, before)
-    nothing = _are_empty(frame, has_background)
-    spans = frame.loc[~nothing, ["path", "label", "start", "end"]]
-    frame, copies = drop_copies(frame, lookup=lookup, several_labels=not learned)
-    rejected += copies
-    frame = frame.drop(columns=["source", LABELLED], errors="ignore")
-    nothing = _are_empty(frame, has_background)
-    empty_items, frame = frame.loc[nothing], frame.loc[~nothing]
-    if len(empty_items):
-        log.info(
-            "%s with the label %s: they are of the background",
-            counted(len(empty_items), "item"),
-            NOTHING,
-        )
-    ood = frame["label"].eq(UNKNOWN)
-    known_items = frame.loc[~ood]
-    stated = _stated(rows, multi_label=options.multi_label)
-    if all(one.learnable for one in read):
-        check_classes(known_items, source, stated, learned=learned, multi_label=options.multi_label)
-        if learned:
-            known_items, few = drop_small_classes(
-                known_items, source, rejected, multi_label=options.multi_label
-            )
-            rejected += few
-    return Items(
-        frame=known_items.reset_index(drop=True),
-        unknown_items=frame.loc[ood].reset_index(drop=True),
+    found = Sources(
+        tuple(names),
+        tuple(name for name, _ in rows),
+        all(one.learnable for one in read),
+    )
+    items = replace(
+        items,
+        frame=_with_distinct_sequences(frame),
         kind=kind,
         source=source,
         multi_label=options.multi_label,
-        rejected=rejected,
-        note="; ".join(one.note for one in read if one.note),
-        corrections=corrections,
-        background=empty_items.assign(label=UNKNOWN).reset_index(drop=True),
-        picture_info=picture_info,
-        lookup=lookup,
-        spans=spans,
-        stated=stated,
     )
-
-
-def load_unknown(
-    source: str | os.PathLike[str],
-    options: ReadOptions,
-    known_items: pd.DataFrame,
-    *,
-    flag: str = "--unknown",
-    check: bool = True,
-    picture_info: dict[str, PictureInfo] | None = None,
-) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Item table of the files that ``flag`` names, with the label ``unknown``.
-
-    Files of ``--unknown`` are of unknown classes and only measure refusals; files of ``--background`` are
-    trained on as the background (negative) class.
-
-    Parameters
-    ----------
-    source : a folder (the names of its subfolders are ignored), a table with the column ``path``, or
-        ``demo:NAME``.
-    options : how it is read; their ``kind`` is that of the known items. What is looked up is added to their ``lookup``.
-    known_items : the items of the run with their splits; copies of them are dropped.
-    flag : flag to name in errors.
-    check, picture_info : as in `usable_rows`.
-
-    Returns
-    -------
-    The table, and the files left out.
-
-    Raises
-    ------
-    SecondhandError : there is no such folder or file, or no usable file in it.
-    """
-    frame, rejected = load_unlabelled(source, options, flag, check=check, picture_info=picture_info)
-    frame, copies = drop_copies(frame, known_items, options.lookup)
-    rejected += copies
-    if frame.empty:
-        kind = options.kind
-        summary = f" ({len(rejected)} left out, the first: {rejected[0]})" if rejected else ""
-        raise SecondhandError(
-            f"{flag} {os.fspath(source)}: no usable {kind} file in it{summary}. Add {kind} files that belong to "
-            f"none of the classes, or leave {flag} out"
-        )
-    return frame, rejected
-
-
-def load_unlabelled(
-    source: str | os.PathLike[str],
-    options: ReadOptions,
-    flag: str,
-    *,
-    check: bool = True,
-    picture_info: dict[str, PictureInfo] | None = None,
-) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Item table of the files that ``flag`` names, with the label ``unknown``, and the rejected files.
-
-    As `load_unknown`, but copies stay and the table may be empty.
-    """
-    name, kind = without_secrets(str(source)), options.kind
-    if not name.startswith("demo:") and not exists(name):
-        raise SecondhandError(f"{flag} {name}: there is no such folder or file")
-    options = replace(options, learned=False, alone=True)
-    read = read_source(name, replace(options, label=UNKNOWN, label_column=None, labels=None))
-    frame, short = with_parts(read.frame, kind, name)
-    frame = with_columns(frame.assign(label=UNKNOWN, split=""))
-    picture_info = {} if picture_info is None else picture_info
-    frame, bad = usable_rows(frame, kind, picture_info, check=check, lookup=options.lookup)
-    return frame, [*read.rejected, *short, *bad]
+    rejected = [*unread, *(one for some in read for one in some.rejected), *cut]
+    return items.leaving_out(rejected).knowing(
+        found,
+        Inputs(lookup),
+        Origin("; ".join(one.note for one in read if one.note)),
+        Stated(_stated(rows, multi_label=options.multi_label)),
+    )
 
 
 def _matching(name: str) -> list[str]:
@@ -250,7 +125,7 @@ def _read_each_labelled(
     sources: Sequence[str], options: ReadOptions
 ) -> tuple[list[str], list[Rows], list[Rejected]]:
     """The sources that can be read with their rows; and those left out because they are of a format of which there are
-    others (`_is_one_of_several`).
+    others (`is_one_of_several`).
 
     Raises
     ------
@@ -267,7 +142,7 @@ def _read_each_labelled(
             failed[name] = error
     unread = []
     for name, failure in failed.items():
-        if not _is_one_of_several(name, [*read], options):
+        if not is_one_of_several(name, [*read], options):
             raise failure
         reason = failure.reason if isinstance(failure, BadFile) else str(failure)
         log.warning("--data %s is left out: %s", name, reason)
@@ -275,7 +150,7 @@ def _read_each_labelled(
     return [*read], [*read.values()], unread
 
 
-def _is_one_of_several(name: str, others: Sequence[str], options: ReadOptions) -> bool:
+def is_one_of_several(name: str, others: Sequence[str], options: ReadOptions) -> bool:
     """Whether a file, which may be broken, and one of the others are of a format of which several are given
     (`datasets.sources.base.Source`)."""
     return any(
@@ -335,38 +210,6 @@ def _canonical(frame: pd.DataFrame, source: str, options: ReadOptions) -> pd.Ser
     return frame["label"].map(canonical)
 
 
-def _has_background(options: ReadOptions, before: pd.DataFrame | None) -> bool:
-    """Whether items with the label `NOTHING` are of the background class; it may be a class of the earlier run."""
-    if options.multi_label or not options.learned:
-        return False
-    if before is not None and before["label"].map(is_nothing).any():
-        return False
-    return any(options.settings.get(name) for name in ("background", "labelled_completely"))
-
-
-def _without_whole_photos(
-    frame: pd.DataFrame, before: pd.DataFrame | None
-) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Without new items that are whole photos, if those of the earlier run are all boxes of photos.
-
-    A label of a photo says not which box it is about, and a network of crops does not learn from what surrounds them.
-    """
-    learnt = None if before is None else before.loc[before["split"].isin(SPLITS)]
-    if learnt is None or learnt.empty or learnt["x"].isna().any():
-        return frame, []
-    whole = frame["source"].gt(0) & frame["x"].isna()
-    return frame.loc[~whole].reset_index(drop=True), [
-        Rejected(path, WHOLE_PHOTO) for path in frame["path"][whole]
-    ]
-
-
-def _are_empty(frame: pd.DataFrame, has_background: bool) -> pd.Series:
-    """Whether each item is of the background by its label."""
-    return pd.Series(
-        [has_background and is_nothing(n) for n in frame["label"]], frame.index, dtype=bool
-    )
-
-
 def _joined(
     rows: Sequence[tuple[str, pd.DataFrame]], kind: str, options: ReadOptions
 ) -> tuple[pd.DataFrame, list[Rejected]]:
@@ -420,24 +263,6 @@ def _resolve_kind(rows: Sequence[pd.DataFrame], options: ReadOptions, source: st
     if not KINDS[kind].opened:
         raise SecondhandError(f"--data {source}: no embeddings in it: {NEEDED}")
     return kind
-
-
-def read_items(file: Path) -> pd.DataFrame:
-    """Rows of a run's ``items.csv``, including missing files."""
-    return with_columns(read_rows(file)[0])
-
-
-def summary(rejected: Sequence[Rejected]) -> list[str]:
-    """Lines with the number of rejected files or parts of them, and the first ten with their reasons.
-
-    Rows that `corrected_by_hand` leaves out do not count.
-    """
-    rejected = [item for item in rejected if item.reason != NOT_CORRECTED]
-    lines = [f"{counted(len(rejected), 'item')} left out:"] if rejected else []
-    lines += [f"  {item}" for item in rejected[:10]]
-    if len(rejected) > 10:
-        lines.append(f"  … and {len(rejected) - 10} more, all in rejected.csv")
-    return lines
 
 
 def _most_common_kind(paths: Iterable[str], source: str) -> str:

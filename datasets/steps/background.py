@@ -1,4 +1,4 @@
-"""The background (negative) class: files of ``--background``, and what is between the calls of recordings."""
+"""The step that adds the background (negative) class: files of ``--background``, and items labelled as none."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from typing import Any
 
 import pandas as pd
 
-from datasets.cameras.recorded import named_groups
-from datasets.core.errors import Rejected, SecondhandError, counted
+from datasets.core.errors import SecondhandError, counted
 from datasets.core.part import PART_COLUMNS
-from datasets.items.grouping import group_duplicates
+from datasets.items.columns import REHEARSED
 from datasets.items.items import Items
 from datasets.items.labels import NOTHING
 from datasets.items.places import nearest_rows
-from datasets.items.rehearsal import REHEARSED, background_file, split, unchanged_items
-from datasets.items.settings import DataSettings, SignalSettings
-from datasets.items.table import load_unknown
-from datasets.sources.base import ReadOptions
+from datasets.items.settings import ClassSettings, SplitSettings, WarmStartSettings
+from datasets.steps.base import Asked, added_before
+from datasets.steps.earlier import background_file, unchanged_items
+from datasets.steps.groups import group, named_groups
+from datasets.steps.near_duplicates import Clusters, group_near_duplicates
+from datasets.steps.sessions import group_sessions
+from datasets.steps.split import divide
+from datasets.steps.unknown import of_no_class
 
 log = logging.getLogger(__name__)
 
@@ -28,60 +31,57 @@ log = logging.getLogger(__name__)
 LEAST_BACKGROUND, LEAST_BACKGROUND_FILES = 5, 3
 
 
-def load_background(table: Items, data: DataSettings, signal: SignalSettings, seed: int) -> None:
-    """Add the files of ``--background`` to the table, with a split of their own.
+def add_background(items: Items, asked: Asked) -> Items:
+    """Add the files of ``--background``, with a split of their own.
 
-    Items of the table that people labelled `NOTHING` are there already. The splits and folds of the known items do not
+    Items that people labelled `NOTHING` are there already. The splits and folds of the known items do not
     change. There is no test split: held-out background files do not affect the metrics of known classes.
     """
-    labelled = table.background
-    if not data.background:
-        _divide(table, labelled, data, signal, seed, f"the items labelled {NOTHING}")
-        return
-    source = str(data.background)
-    if data.unknown and os.path.abspath(source) == os.path.abspath(data.unknown):
+    classes, model = asked.of(ClassSettings), asked.of(WarmStartSettings).from_
+    labelled = items.background
+    if not classes.background:
+        if labelled.empty:
+            return items
+        return _divided(items, labelled, asked, f"the items labelled {NOTHING}")
+    source = str(classes.background)
+    if classes.unknown and os.path.abspath(source) == os.path.abspath(classes.unknown):
         raise SecondhandError(
             f"--background {source} is --unknown, too, but files that were trained on cannot measure how unknown "
             "classes are refused. Name other files for one of the two"
         )
-    frame, bad = items_of_no_class(source, table, data, "--background")
-    if data.from_ is not None and Path(source) == background_file(data.from_):
+    frame, items = of_no_class(source, items, asked, "--background")
+    if model is not None and Path(source) == background_file(model):
         learnt, changed = unchanged_items(Path(source))
         # Windows of one recording may be in several splits.
         split_of = dict(zip(_keys(learnt), learnt["split"], strict=True))
         frame = frame.assign(split=[split_of.get(key, "") for key in _keys(frame)])
         frame = frame.loc[frame["split"].ne("")]
-        bad += changed
-    table.rejected += bad
+        items = items.leaving_out(changed)
     frame = pd.concat([frame, labelled], ignore_index=True)
-    _divide(table, frame, data, signal, seed, f"--background {source}")
+    return _divided(items, frame, asked, f"--background {source}")
 
 
-def _divide(
-    table: Items,
-    frame: pd.DataFrame,
-    data: DataSettings,
-    signal: SignalSettings,
-    seed: int,
-    source: str,
-) -> None:
-    """Make the rows the background of a table, with splits.
+def _divided(items: Items, frame: pd.DataFrame, asked: Asked, source: str) -> Items:
+    """The items with these rows as their background, with splits.
 
     A row keeps its split of an earlier run or of the data. One of a file that known items are cut from has the split of the
     nearest of these, so that no window beside a held-out one is trained on. The others are split as known items are.
     """
-    beside = _splits_beside(frame, table.frame)
+    beside = _splits_beside(frame, items.frame)
     named = frame["split"].where(frame["split"].ne(""), beside)
     frame = frame.assign(split=named, **{REHEARSED: named.ne("")})
-    apart, background_data = replace(table, frame=frame), replace(data, cv=None, fold=None)
-    if data.group_by:
+    apart, splits = replace(items, frame=frame).forgetting(Clusters), asked.of(SplitSettings)
+    alone = asked.but(replace(splits, cv=None, fold=None))
+    if splits.group_by:
         try:
-            apart.frame = named_groups(apart, data)
+            for fill in added_before(group):
+                apart = fill(apart, alone)
+            apart = replace(apart, frame=named_groups(apart.frame, alone))
         except SecondhandError as error:  # background files may be named in another way
             log.warning("%s: each file is a group by itself, because %s", source, error)
     try:
-        group_duplicates(apart, background_data, signal, seed)
-        background, moved = split(apart.frame, background_data, seed)
+        apart = group_sessions(group_near_duplicates(apart, alone), alone)
+        background, moved = divide(apart.frame, alone)
     except SecondhandError as error:
         count, files, why = len(apart.frame), apart.frame["path"].nunique(), str(error)
         if count < LEAST_BACKGROUND or files < LEAST_BACKGROUND_FILES:
@@ -91,8 +91,8 @@ def _divide(
                 "needed: add other files or recordings"
             )
         raise SecondhandError(f"{source}: {why}") from None
-    table.background = background.drop(columns=REHEARSED).reset_index(drop=True)
-    table.rejected += moved
+    background = background.drop(columns=REHEARSED).reset_index(drop=True)
+    return replace(items, background=background).leaving_out(moved)
 
 
 def _keys(rows: pd.DataFrame) -> list[tuple[Any, ...]]:
@@ -115,31 +115,3 @@ def _splits_beside(frame: pd.DataFrame, known: pd.DataFrame) -> pd.Series:
         limits = rows[["start", "end"]].fillna(0.0).itertuples(index=False, name=None)
         splits[rows.index] = of_file["split"].to_numpy()[nearest_rows(of_file, [*limits])]
     return splits
-
-
-def as_one_class(
-    background: pd.DataFrame, rows: pd.DataFrame, data: DataSettings, seed: int
-) -> pd.DataFrame:
-    """Background files for training: all of its train split, and of its valid split at most as many as a
-    class has there on average, because validation selects the epoch."""
-    trained, valid = (background.loc[background["split"].eq(name)] for name in ("train", "valid"))
-    if trained.empty:
-        where = f"--background {data.background}" if data.background else "--labelled-completely"
-        raise SecondhandError(
-            f"{where}: no training item without a call is left. Add files; the list of files left out says why"
-        )
-    most = max(1, rows["split"].eq("valid").sum() // rows["label"].nunique())
-    return pd.concat([trained, valid.sample(min(most, len(valid)), random_state=seed)])
-
-
-def items_of_no_class(
-    source: str, table: Items, data: DataSettings, flag: str
-) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Items of a ``source`` of no known class, as `load_unknown`, without copies of those in the table."""
-    return load_unknown(
-        source,
-        ReadOptions(kind=table.kind, lookup=table.lookup, settings=vars(data)),
-        pd.concat([table.frame, table.unknown_items, table.background]),
-        flag=flag,
-        picture_info=table.picture_info,
-    )

@@ -13,9 +13,11 @@ from PIL import Image
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState
-from datasets.items.table import load_table, summary
+from datasets.items.describe import summary
+from datasets.items.facts import Looks, Origin
 from datasets.spectrograms.pictures import PictureCache
 from datasets.spectrograms.windows import render_rows
+from datasets.steps.reading import load_table
 from tests.datasets.files import picture, reasons, root, sound, write
 from tests.phones import avif, heic, m4a
 
@@ -27,8 +29,8 @@ def test_the_opening_of_a_picture_shows_its_size_and_state(tmp_path: Path) -> No
         for number, ending in enumerate(("jpg", "png", "tif", "webp", "gif")):
             picture(tmp_path / label / f"{number}.{ending}")
     table = load_table(tmp_path)
-    assert len(table.picture_info) == 10
-    for path, info in table.picture_info.items():
+    assert len(table.fact(Looks).of) == 10
+    for path, info in table.fact(Looks).of.items():
         assert info.state == FileState.read(path)
         assert info.size == (64, 48)
 
@@ -74,7 +76,7 @@ def test_demo_digits_are_scikit_learns(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(table.unknown_items) == (target >= 8).sum()
     for label, count in table.frame["label"].value_counts().items():
         assert count == (target == int(str(label))).sum()
-    assert "scikit-learn" in table.note
+    assert "scikit-learn" in table.fact(Origin).note
     # Dark on white at eight times the size: block means restore scikit-learn's picture.
     picture = np.asarray(Image.open(table.frame["path"][0]).convert("L"), float)
     assert picture.shape == (64, 64)
@@ -196,7 +198,7 @@ def test_a_span_too_short_to_be_heard_is_listed_with_its_row(tmp_path):
     )
     table = load_table(tmp_path / "t.csv")
     assert len(table.frame) == 4
-    assert table.rejected == [
+    assert [*table.rejected] == [
         (
             str(tmp_path / "a.wav"),
             "0.200000 to 0.200082 s: a span of 82 µs is too short (at least 1 ms) (row 3 of t.csv)",

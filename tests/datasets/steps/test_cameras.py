@@ -12,9 +12,11 @@ from PIL import Image
 
 from datasets.core.errors import SecondhandError
 from datasets.items.describe import describe_protocol
+from datasets.items.facts import Groups, Later, Unsplit
 from datasets.items.items import Items
-from datasets.items.preparing import read_items
-from datasets.items.settings import DataSettings, SignalSettings
+from datasets.items.settings import SplitSettings
+from datasets.steps.reading import read_items
+from tests.asked import asked
 from tests.datasets.images.test_capture_time import photo
 
 
@@ -38,7 +40,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def read(data: Path, **settings: object) -> Items:
     settings = {"near_duplicates": "ignore", **settings}
-    return read_items(DataSettings(data=str(data), **settings), SignalSettings(), 0)
+    return read_items(asked(data=str(data), **settings))
 
 
 def test_what_was_recorded_last_is_tested(photos: Path) -> None:
@@ -49,8 +51,12 @@ def test_what_was_recorded_last_is_tested(photos: Path) -> None:
     assert tested.sum() == 8
     assert times[tested].min() > times[~tested].max()
     assert {*frame["split"]} == {"train", "valid", "calibration", "test"}
-    assert table.learnt_until == times[~tested].max().isoformat() == "2024-04-01T12:00:00+01:00"
-    protocol = describe_protocol(table, table.unsplit, DataSettings(split_by="time"))
+    assert (
+        table.fact(Later).learnt_until
+        == times[~tested].max().isoformat()
+        == "2024-04-01T12:00:00+01:00"
+    )
+    protocol = describe_protocol(table, table.fact(Unsplit).frame, SplitSettings())
     assert protocol.startswith(
         "files recorded after 2024-04-01T12:00:00+01:00; trained on files until then, tested on later ones"
     )
@@ -60,9 +66,9 @@ def test_sites_do_not_bind_what_is_tested_later_but_the_other_parts(photos: Path
     table = read(photos, split_by="time", group_by="^(site.)")
     frame = table.frame
     assert frame["split"].eq("test").sum() == 8
-    assert table.rejected == []
+    assert not table.rejected
     assert {*frame["group"][frame["split"].eq("test")]} == {f"site{n} (later)" for n in range(4)}
-    assert table.groups == 8
+    assert table.fact(Groups).number == 8
     earlier = frame.loc[frame["split"].ne("test")]
     assert (
         earlier.groupby("group")["split"].agg(lambda part: part.eq("train").nunique()).eq(1).all()
@@ -96,7 +102,7 @@ def test_what_has_no_clock_or_comes_too_late_to_learn_is_listed(
         read(table_file, split_by="time")
     frame["time"] = [f"2024-01-{1 + n % 28:02}T00:00:00" for n in range(40)]
     frame.to_csv(table_file, index=False)
-    assert read(table_file, split_by="time").learnt_until < "2024-02", (
+    assert read(table_file, split_by="time").fact(Later).learnt_until < "2024-02", (
         "the table counts before EXIF"
     )
     frame.assign(time="2024-01-01T00:00:00").to_csv(table_file, index=False)
