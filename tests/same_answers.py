@@ -222,10 +222,12 @@ def _difference(before: Path, after: Path, ignored: Collection[str]) -> str:
     if not (before.is_file() and after.is_file()):
         return "only in one of the two"
     texts = (
-        _HASH.sub("HASH", _without_keys(path.name, _text(path), ignored))
+        _PYTHON.sub("python", _HASH.sub("HASH", _without_keys(path.name, _text(path), ignored)))
         for path in (before, after)
     )
     lines = ([line for line in text.splitlines() if not _OF_ITS_TIME.match(line)] for text in texts)
+    if before.suffix == ".yaml":  # the order of settings has no meaning
+        lines = map(sorted, lines)
     for number, (old, new) in enumerate(zip_longest(*lines, fillvalue=""), 1):
         if old != new and not _equal_but_for_last_digits(old, new):
             return f"line {number}\n  - {old[:300]}\n  + {new[:300]}"
@@ -261,6 +263,8 @@ def _pruned(value: Any, ignored: Collection[str]) -> Any:
 _OF_ITS_TIME = re.compile(r'\s*"?(seconds|trained|evaluated|items_sha256|model_sha256)"?:')
 #: Hashes of model folders, whose files name all that a version stores.
 _HASH = re.compile(r"\b([0-9a-f]{64}|[0-9a-f]{12})\b")
+#: The Python of a checkout, in a command to copy.
+_PYTHON = re.compile(r"\S+/python(?= -m )")
 _NUMBER = re.compile(r"(-?\d+\.\d+(?:e[-+]?\d+)?)")
 
 
