@@ -39,7 +39,7 @@ from learners.active.teaching import Suggestion, labelled_in, suggest
 from learners.cameras.boxes import check_labels_train
 from learners.cameras.bursts import events_of
 from learners.cli.console import as_typed
-from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.report.galleries import Pictures, time_span
 from learners.templates import data_uri, render
 
@@ -76,7 +76,7 @@ class Pool(ABC):
         self.failed, self.done, self.closed = "", 0, False
         self.ready = threading.Event()
         self.files = self._list_files(served.kind)
-        self.predictor = Predictor(self.model, device=served.predictor.device)
+        self.predictor = load_predictor(self.model, device=served.predictor.device)
         self.predictor.start()  # before there are connections, which its processes would inherit
         self._thread = threading.Thread(target=self._run, name=self.flag, daemon=True)
 

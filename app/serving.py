@@ -182,13 +182,13 @@ def load(folder: Path, settings: PageSettings, taken: Collection[str] = ()) -> S
     ------
     SecondhandError : the folder is no model.
     """
-    from learners.inference.predictor import Predictor
+    from learners.loading.predictor import load_predictor
 
     resolved = folder.resolve()
     name = name_of(resolved)
     names = chain([name], (f"{name} {i}" for i in count(2)))
     unused = next(other for other in names if other not in taken)
-    predictor = Predictor(folder, top=5, device=settings.device, bs=settings.bs)
+    predictor = load_predictor(folder, top=5, device=settings.device, bs=settings.bs)
     if not KINDS[predictor.kind].opened:
         raise SecondhandError(
             f"{folder} is a model of embeddings, and the page takes files. Use python -m learners.predict"

@@ -113,10 +113,10 @@ def start(model: str, files: list[str], rounds: int) -> None:
 
 
 def load(model: str, files: list[str], count: int, clients: int) -> None:
-    from learners.inference.predictor import Predictor
+    from learners.loading.predictor import load_predictor
 
     requests = list(islice(cycle(files), count))
-    predictor = Predictor(model, top=5, bs=8)
+    predictor = load_predictor(model, top=5, bs=8)
     expected = {p.path: p for p in predictor.predict(files)}
     page = Page(model)
     times: list[float] = []

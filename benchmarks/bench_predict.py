@@ -59,13 +59,15 @@ def predict(settings: argparse.Namespace) -> None:
 
     from datasets.kinds.finding import find_files
     from learners.inference.predictor import Predictor
+    from learners.loading.predictor import load_predictor
 
     model = settings.model or str(demo_run(settings.small) / "model")
     predictors = {
-        name: Predictor(model, engine=name, tta=False, bs=settings.bs) for name in settings.engines
+        name: load_predictor(model, engine=name, tta=False, bs=settings.bs)
+        for name in settings.engines
     }
     first = next(iter(predictors.values()))
-    network = Predictor(model, engine="torch").network
+    network = load_predictor(model, engine="torch").network
     demo_or_folder_files = (
         list(find_files([settings.folder])) if settings.folder else demo_files(400)
     )

@@ -72,9 +72,9 @@ def unknown(model: Path, files: list[Path], out: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from learners.inference.predictor import Predictor
+    from learners.loading.predictor import load_predictor
 
-    predictor = Predictor(model)
+    predictor = load_predictor(model)
     strange = [file for file in files if file.parent.name == UNKNOWN]
     known = [file for file in files if file.stem.endswith("-0000") and file not in strange][:5]
     shown = [*known, *strange[: len(known)]]

@@ -28,7 +28,7 @@ def main() -> None:
 
     from datasets.strain.files import read_strain
     from datasets.strain.qscan import qtransform, whiten
-    from learners.inference.predictor import Predictor
+    from learners.loading.predictor import load_predictor
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="model folder")
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--at", type=float, required=True, help="GPS time of the event in seconds")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "gw150914.png")
     settings = parser.parse_args()
-    predictions = list(Predictor(settings.model).predict(settings.files, at=settings.at))
+    predictions = list(load_predictor(settings.model).predict(settings.files, at=settings.at))
     figure, row = plt.subplots(
         1, len(settings.files), figsize=(9, 3.6), layout="constrained", sharey=True
     )

@@ -226,13 +226,13 @@ def _refit(settings: AuditSettings, out: Path, labels: AuditLabels) -> int:
 
     from learners.files.jsonable import jsonable
     from learners.inference.predictions import stack_outputs
-    from learners.inference.predictor import Predictor
+    from learners.loading.predictor import load_predictor
     from learners.model.bundle import load_bundle, save_with_rule
     from learners.rule.arrays import Outputs
     from learners.rule.refitting import CERTAIN
 
     bundle = load_bundle(settings.model)
-    predictor = Predictor(bundle, **settings.computing)
+    predictor = load_predictor(bundle, **settings.computing)
     parts = labels.table.parts
     detailed = list(predictor.predict_detailed(parts))
     predictor.close()

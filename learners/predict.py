@@ -19,13 +19,15 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from learners.cli import console
 from learners.cli.commands import PredictSettings
 from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
+    from learners.inference.options import Options
     from learners.model.bundle import Bundle
 
 log = logging.getLogger(__name__)
@@ -59,11 +61,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
     call = find_call(settings, bundle, output)
-    options = _options(settings, bundle) | call.options()
     # The probability of merged rows depends on all classes.
-    options["top"] = sys.maxsize if call.lists_all and call.top > 0 else call.top
+    top = sys.maxsize if call.lists_all and call.top > 0 else call.top
+    options = call.options(replace(_options(settings, bundle), top=top))
     machines = (OnCluster if settings.cluster else Machines)(settings, options, call.on_one_machine)
-    predictor = Predictor(bundle, device=machines.device, **options)
+    predictor = Predictor(
+        bundle,
+        rule=options.overrides.rule(bundle),
+        pieces=call.pieces(),
+        top=options.top,
+        opening=options.opening,
+        computing=replace(options.computing, device=machines.device),
+    )
     command, out = console.as_typed("learners.predict", argv), settings.out
     provenance = Provenance.record(predictor, settings.model, command)
     with published(out, overwrite=settings.overwrite) as settings.out:
@@ -73,30 +82,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _options(settings: PredictSettings, bundle: Bundle) -> dict[str, Any]:
-    """Options of the `Predictor` that all calls have."""
+def _options(settings: PredictSettings, bundle: Bundle) -> Options:
+    """The options that all calls have."""
+    from learners.inference.options import Computing, Opening, Options, Overrides
     from learners.predictions.classes import check_class_names, read_class_names, read_thresholds
 
-    names = (
-        "threshold",
-        "keep_known",
-        "score",
-        "engine",
-        "tta",
-        "allow_truncated",
-        "bs",
-        "workers",
-    )
-    options = {name: getattr(settings, name) for name in names}
+    only: tuple[str, ...] | None = None
+    threshold: float | Sequence[float | None] | None = settings.threshold
     if settings.classes is not None:
-        options["only"] = read_class_names(settings.classes)
-        check_class_names(options["only"], settings.model, bundle.classes, "--classes")
+        only = tuple(read_class_names(settings.classes))
+        check_class_names(only, settings.model, bundle.classes, "--classes")
     if settings.threshold_per_class is not None:
         # Classes that are not in the file have that of --threshold, or of the model.
         thresholds = read_thresholds(settings.threshold_per_class)
         check_class_names([*thresholds], settings.model, bundle.classes, "--threshold-per-class")
-        options["threshold"] = tuple(thresholds.get(n, settings.threshold) for n in bundle.classes)
-    return options
+        threshold = tuple(thresholds.get(name, settings.threshold) for name in bundle.classes)
+    return Options(
+        overrides=Overrides(
+            threshold=threshold, keep_known=settings.keep_known, score=settings.score, only=only
+        ),
+        opening=Opening(workers=settings.workers, allow_truncated=settings.allow_truncated),
+        computing=Computing(
+            bs=settings.bs, device=settings.device, engine=settings.engine, tta=settings.tta
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -78,13 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     from learners.active.embeddings import Embeddings
     from learners.active.listing import check_out
     from learners.inference.predictions import check_moment
-    from learners.inference.predictor import Predictor
+    from learners.loading.predictor import load_predictor
     from learners.model.hub import model_folder
 
     if settings.out is not None:
         check_out(settings.out, overwrite=settings.overwrite)
     settings.model = str(model_folder(settings.model))
-    predictor = Predictor(settings.model, **settings.computing)
+    predictor = load_predictor(settings.model, **settings.computing)
     skipped: Counter[str] = Counter()
     files = [*some_files(settings.paths, predictor.kind, skipped)] if settings.paths else []
     if not KINDS[predictor.kind].opened:

@@ -51,7 +51,7 @@ from learners.model.bundle import Bundle, save_bundle
 from learners.tasks.single import SingleLabel
 from learners.training.callbacks import Ema
 from learners.training.learner import fine_tune, make_learner
-from secondhand import Predictor
+from secondhand import load_predictor
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
 plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
@@ -162,10 +162,10 @@ assert average.max() < raw.max()
 
 # %%
 bundle = Bundle(learn.model_ema.eval(), spec, classes, preprocessing)
-measured = outputs_to_calibrate(Predictor(bundle), table, table.frame, train.seed)
+measured = outputs_to_calibrate(load_predictor(bundle), table, table.frame, train.seed)
 rule = SingleLabel().fit_rule(measured, classes, ConfidenceSettings(threshold=0.9, keep_known=0.8))
 bundle = replace(bundle, rule=rule)
-predictor = Predictor(bundle, bs=64)
+predictor = load_predictor(bundle, bs=64)
 evaluation = predict_held_out(predictor, table)
 metrics = all_figures(evaluation, classes, score_items(evaluation, classes, rule))
 valid = metrics["splits"]["valid"]
@@ -251,8 +251,8 @@ assert refused > 0.3
 folder = save_bundle(bundle, Path(scratch.name) / "model")
 print(", ".join(sorted(file.name for file in folder.iterdir())))
 mixed = pd.concat([table.frame.query("split == 'valid'").head(9), table.unknown_items.head(9)])
-answers = list(Predictor(folder).predict(mixed["path"]))
-before = list(Predictor(bundle).predict(mixed["path"]))
+answers = list(load_predictor(folder).predict(mixed["path"]))
+before = list(load_predictor(bundle).predict(mixed["path"]))
 assert [a.label for a in answers] == [b.label for b in before]
 np.testing.assert_allclose(
     [a.probability for a in answers], [b.probability for b in before], atol=1e-4

@@ -37,7 +37,7 @@ from learners.cli.settings import Settings
 from learners.model.bundle import save_bundle
 from learners.runs.run import prepare
 from learners.runs.stages import calibrate, train
-from secondhand import Embeddings, Predictor, suggest
+from secondhand import Embeddings, load_predictor, suggest
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
 plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
@@ -76,7 +76,7 @@ def fit(name: str, **settings: object) -> Path:
 
 def predictions(model: Path, files: pd.Series) -> pd.DataFrame:
     """Predictions for files, with their true classes."""
-    table = pd.DataFrame(one.record() for one in Predictor(model, workers=1).predict(files))
+    table = pd.DataFrame(one.record() for one in load_predictor(model, workers=1).predict(files))
     return table.assign(truth=truth[table["path"]].to_numpy())
 
 
@@ -125,7 +125,7 @@ plt.show()
 second = fit("second", data=str(root / "corrected.csv"), **{"from": model}, epochs=0)
 accuracies["corrected"] = accuracy(second)
 print(f"{len(first) + len(wrong)} labels: {accuracies['corrected']:.1%}, and it knows sevens")
-assert "7" in Predictor(second).classes
+assert "7" in load_predictor(second).classes
 
 # %% [markdown]
 # ## What to label next?
@@ -135,7 +135,7 @@ assert "7" in Predictor(second).classes
 # in 1906.03671).
 
 # %%
-predictor = Predictor(second, workers=1)
+predictor = load_predictor(second, workers=1)
 rest = pool["path"].iloc[40:]
 suggestions = suggest(Pool(predictor, rest, labelled_in(second)), n=24)
 figure, grid = plt.subplots(2, 8, figsize=(9, 3.2), layout="constrained")
@@ -178,7 +178,7 @@ assert accuracies["suggested"] > accuracies["first"] + 0.03
 # Parquet file, and searched exactly by cosine similarity.
 
 # %%
-kept = Embeddings(root / "pool.parquet", third, Predictor(third, workers=1))
+kept = Embeddings(root / "pool.parquet", third, load_predictor(third, workers=1))
 kept.extend(pool["path"])
 example = test.loc[test["label"].eq("0"), "path"].iloc[0]
 near = kept.search(example, top=8)

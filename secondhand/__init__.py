@@ -1,11 +1,11 @@
 """Transfer learning for pictures, sound and gravitational-wave strain.
 
-``secondhand --help`` lists the commands; `finetune`, `Predictor` and `load_model` are for programs::
+``secondhand --help`` lists the commands; `finetune`, `load_predictor` and `load_model` are for programs::
 
     import secondhand
 
     model = secondhand.finetune("photos", size=160, epochs=3)
-    for answer in secondhand.Predictor(model).predict(["a.jpg"]):
+    for answer in secondhand.load_predictor(model).predict(["a.jpg"]):
         print(answer.label, answer.probability, answer.reason)
 
 What does the work are three packages, imported as ``app``, ``learners`` and ``datasets``. They lie
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from learners.inference.embedding import embed
     from learners.inference.predictions import Prediction
     from learners.inference.predictor import Predictor
+    from learners.loading.predictor import load_predictor
     from learners.model.hub import load_model
 
 __version__ = "1.0.0"
 __all__ = [
     "Embeddings", "Pool", "Prediction", "Predictor", "SecondhandError", "embed", "finetune", "load_model",
-    "suggest",
+    "load_predictor", "suggest",
 ]  # fmt: skip
 
 _HERE = Path(__file__).resolve().parent
@@ -60,6 +61,7 @@ _HOMES = {
     "embed": "learners.inference.embedding",
     "finetune": "learners.finetune",
     "load_model": "learners.model.hub",
+    "load_predictor": "learners.loading.predictor",
     "suggest": "learners.active.teaching",
 }
 

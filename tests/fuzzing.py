@@ -169,11 +169,11 @@ class Openings:
     """The program's readers, and models to ask about files."""
 
     def __init__(self, models: Path, out: Path) -> None:
-        from learners.inference.predictor import Predictor
+        from learners.loading.predictor import load_predictor
 
         self.models = models
         self.predictors = {
-            kind: Predictor(models / kind, workers=1) for kind in ("picture", "sound")
+            kind: load_predictor(models / kind, workers=1) for kind in ("picture", "sound")
         }
         # The table's pictures; one of its rows names a missing file.
         for label in ("cat", "dog"):

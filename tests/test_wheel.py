@@ -14,7 +14,7 @@ import pytest
 import soundfile
 from PIL import Image
 
-from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import save_bundle
 from secondhand import __version__
 from tests.learners.exports import bundle
@@ -108,7 +108,7 @@ def test_the_command_does_what_the_modules_do(bin: Path, tmp_path: Path) -> None
 def test_it_answers(bin: Path, tmp_path: Path) -> None:
     model = save_bundle(bundle(), tmp_path / "model")
     Image.new("RGB", (40, 40), "red").save(tmp_path / "a.png")
-    (answer,) = Predictor(model, device="cpu").predict([tmp_path / "a.png"])
+    (answer,) = load_predictor(model, device="cpu").predict([tmp_path / "a.png"])
     output = run(bin / "secondhand", "predict", "model", "a.png", "b.png", cwd=tmp_path, status=3)
     assert f"\na.png,{answer.label},{answer.best}," in output
     assert "b.png: bad file: there is no such file" in output

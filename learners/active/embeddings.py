@@ -35,6 +35,7 @@ from datasets.kinds.base import KINDS
 from learners.files.lock import locked
 from learners.inference.predictions import DetailedPrediction, Floats, stack_outputs
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import hash_of_features
 from learners.rule.reasons import Why
 from learners.rule.scores.base import normalise
@@ -93,7 +94,7 @@ class Embeddings:
     ) -> None:
         self.file = Path(file)
         self.model = hash_of_features(model)
-        self.predictor = predictor or Predictor(model)
+        self.predictor = predictor or load_predictor(model)
         self._parts = self.file.with_name(f".{self.file.name}.part")
 
     def extend(self, files: Iterable[str | os.PathLike[str]]) -> ExtendSummary:

@@ -37,6 +37,7 @@ from learners.active.listing import check_out
 from learners.cli.commands import PoolSettings
 from learners.inference.predictions import DetailedPrediction, Floats
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.hub import model_folder
 from learners.rule.reasons import Reason, Why
 from learners.rule.scores.base import normalise
@@ -120,7 +121,7 @@ class Pool:
         """The pool of a command whose results go to ``out``; for a model of embeddings, the items in the files."""
         check_out(out, overwrite=settings.overwrite)
         settings.model = str(model_folder(settings.model))
-        predictor = Predictor(settings.model, **settings.computing)
+        predictor = load_predictor(settings.model, **settings.computing)
         taught, skipped = labelled_in(settings.model), Counter[str]()
         files = some_files(paths, predictor.kind, skipped)
         if KINDS[predictor.kind].opened:

@@ -12,7 +12,9 @@ from datasets.core.registry import Registry
 from learners.cli.commands import OutputSettings
 
 if TYPE_CHECKING:
+    from learners.inference.decoding import Pieces
     from learners.inference.machines import Machines
+    from learners.inference.options import Options
     from learners.inference.predictor import Predictor
     from learners.model.bundle import Bundle
     from learners.outputs.base import Output
@@ -74,9 +76,13 @@ class Call:
         """What of the call only one machine can predict, for the message about several; "" for nothing."""
         return ""
 
-    def options(self) -> dict[str, Any]:
-        """Options of the `Predictor`."""
-        return {}
+    def options(self, options: Options) -> Options:
+        """Those of all calls, as this one has them."""
+        return options
+
+    def pieces(self) -> Pieces | None:
+        """The pieces of a file to predict; None for whole files, or their windows."""
+        return None
 
     def run(self, predictor: Predictor, machines: Machines, provenance: Provenance) -> int:
         """Predict, and write the predictions. Returns the exit status: 0, or 3 if some could not be made."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from datasets.core import progress
@@ -11,6 +12,7 @@ from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
 from learners.calls.files import FileCall
 from learners.inference.machines import Machines
+from learners.inference.options import Options
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.predictions.provenance import Provenance
@@ -33,8 +35,9 @@ class EmbeddingCall(FileCall):
     def on_one_machine(self) -> str:
         return "embeddings, which take seconds"
 
-    def options(self) -> dict[str, Any]:
-        return {"bs": max(self.settings.bs, EMBEDDINGS)}
+    def options(self, options: Options) -> Options:
+        computing = options.computing
+        return replace(options, computing=replace(computing, bs=max(computing.bs, EMBEDDINGS)))
 
     def run(self, predictor: Predictor, machines: Machines, provenance: Provenance) -> int:
         from datasets.sources.embeddings import add_embeddings  # with pandas

@@ -143,14 +143,14 @@ class FileCall(Call):
 
     def _identity(self, predictor: Predictor, machines: Machines) -> dict[str, Any]:
         """Everything that the predictions depend on, except the files."""
-        settings, options = self.settings, machines.options
+        settings, overrides = self.settings, machines.options.overrides
         named = {n: value for n, value in vars(settings).items() if n not in FREE_OF_PREDICTION}
         return {
             "model": model_digest(settings.model)[:12],
             "folders": [name for name in settings.paths if is_folder(name)],
             **{flag(name): value for name, value in named.items()},
-            "--classes": options.get("only"),
-            "--threshold-per-class": settings.threshold_per_class and options["threshold"],
+            "--classes": overrides.only,
+            "--threshold-per-class": settings.threshold_per_class and overrides.threshold,
             "--format": self.output.name,
             **machines.record(predictor),
             **self.identity(),

@@ -20,6 +20,7 @@ from learners.calls.base import CALLS
 from learners.calls.files import Count
 from learners.calls.pictures import PictureCall
 from learners.cameras.boxes import Boxes
+from learners.inference.decoding import Pieces
 from learners.inference.machines import Machines
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
@@ -82,8 +83,8 @@ class MegaDetectorCall(PictureCall):
         clock.sequences = self.detections.sequences
         return clock
 
-    def options(self) -> dict[str, Any]:
-        return {"pieces": Boxes(self.detections, self.bundle.classes)}
+    def pieces(self) -> Pieces:
+        return Boxes(self.detections, self.bundle.classes)
 
     @property
     def in_windows(self) -> bool:

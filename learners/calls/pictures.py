@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
-from learners.cameras.boxes import name_detections
+from learners.cameras.boxes import name_detections, pieces_for
 from learners.cameras.bursts import bursts_from_settings
 from learners.cameras.calls import RecordedCall
+from learners.inference.decoding import Pieces
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.predictions.rows import Merge
@@ -38,6 +39,9 @@ class PictureCall(RecordedCall):
         if not self.settings.events:
             return super().merge(predictor)
         return bursts_from_settings(self.settings, predictor.rule, self.clock, self.top)
+
+    def pieces(self) -> Pieces:
+        return pieces_for(self.bundle)
 
     def files(self, skipped: Counter[str]) -> Iterator[str]:
         name_detections(self.bundle, self.settings.paths)

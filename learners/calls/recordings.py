@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
 from learners.cameras.calls import RecordedCall
 from learners.events.calls import EventCall
+from learners.inference.options import Options
 from learners.model.bundle import Bundle
 
 
@@ -21,10 +23,11 @@ class RecordingCall(EventCall, RecordedCall):
     def claims(cls, settings: Any, bundle: Bundle) -> bool:
         return KINDS[bundle.kind].in_windows and not KINDS[bundle.kind].gps
 
-    def options(self) -> dict[str, Any]:
+    def options(self, options: Options) -> Options:
         in_windows = self.in_windows or self.has("events")
         in_windows = in_windows and KINDS[self.bundle.kind].recordings
-        return {"allow_truncated": self.settings.allow_truncated or in_windows}
+        truncated = options.opening.allow_truncated or in_windows
+        return replace(options, opening=replace(options.opening, allow_truncated=truncated))
 
 
 CALLS.add(RecordingCall)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from datasets.core.options import flag
@@ -13,6 +14,7 @@ from learners.calls.base import CALLS
 from learners.calls.files import Count
 from learners.events.calls import EventCall
 from learners.inference.machines import Machines
+from learners.inference.options import Options
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
@@ -38,8 +40,9 @@ class StrainCall(EventCall):
     def on_one_machine(self) -> str:
         return next(map(flag, filter(self.has, ("channel", "windows", "events"))), "")
 
-    def options(self) -> dict[str, Any]:
-        return {"recentre": self.settings.recentre}
+    def options(self, options: Options) -> Options:
+        opening = replace(options.opening, recentre=self.settings.recentre)
+        return replace(options, opening=opening)
 
     def files(self, skipped: Counter[str]) -> Iterator[str]:
         files = super().files(skipped)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS, Call
 from learners.inference.machines import Machines
+from learners.inference.options import Options
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.outputs.base import Output
@@ -47,8 +49,9 @@ class TriggerCall(Call):
     def on_one_machine(self) -> str:
         return f"--triggers {self.settings.triggers}"
 
-    def options(self) -> dict[str, Any]:
-        return {"recentre": self.settings.recentre}
+    def options(self, options: Options) -> Options:
+        opening = replace(options.opening, recentre=self.settings.recentre)
+        return replace(options, opening=opening)
 
     def run(self, predictor: Predictor, machines: Machines, provenance: Provenance) -> int:
         from learners.predictions.triggers import predict_triggers  # with pandas

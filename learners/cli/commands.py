@@ -48,7 +48,7 @@ class ComputeSettings(Checked):
 
     @property
     def computing(self) -> dict[str, Any]:
-        """Options of a `Predictor`."""
+        """Keywords of `learners.loading.predictor.load_predictor`."""
         names = ("bs", "workers", "device", "engine")
         return {name: getattr(self, name) for name in names if hasattr(self, name)}
 

@@ -17,7 +17,7 @@ from learners.cli.commands import EvaluateSettings
 from learners.events.counts import event_figures
 from learners.events.report import write_events
 from learners.inference.predictions import Prediction
-from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.runs.evaluation import (
     EvaluationResult,
     items_of,
@@ -46,7 +46,7 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
         )
     table, lines = items_of(bundle, settings, each_label=True)
     rows = pd.concat([table.frame, table.unknown_items], ignore_index=True)
-    predictor = Predictor(bundle, **settings.computing, top=sys.maxsize, allow_truncated=True)
+    predictor = load_predictor(bundle, **settings.computing, top=sys.maxsize, allow_truncated=True)
     heard: list[Prediction] = []
     bad: list[Rejected] = []
     hours: dict[str, float] = {}

@@ -6,7 +6,8 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from operator import attrgetter
@@ -20,9 +21,10 @@ from datasets.core.part import Part
 from datasets.core.processes import CRASHED
 from learners.acceleration import keep_memory_on_cpu
 from learners.inference.machines import Machines
+from learners.inference.options import Options
 from learners.inference.predictions import Prediction, refused_prediction
 from learners.machine import keep_thread_count
-from learners.model.bundle import model_digest
+from learners.model.bundle import load_bundle, model_digest
 from learners.rule.reasons import Reason
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ class OnCluster(Machines):
 
     several = True
 
-    def __init__(self, settings: Any, options: Mapping[str, Any], alone: str = "") -> None:
+    def __init__(self, settings: Any, options: Options, alone: str = "") -> None:
         super().__init__(settings, options)
         self.device = "cpu"  # of this process, which predicts nothing
         if alone:
@@ -56,8 +58,9 @@ class OnCluster(Machines):
 
         how = self.settings
         with connect(how.cluster, workers=how.workers) as cluster:
-            options = {**self.options, "device": how.device}
-            yield from predict_on(cluster, how.model, files, at=how.at, **options)
+            computing = replace(self.options.computing, device=how.device)
+            options = replace(self.options, computing=computing)
+            yield from predict_on(cluster, how.model, files, options, at=how.at)
 
     def rounds(self, predictions: Iterator[Prediction]) -> Iterator[list[Prediction]]:
         return iter(lambda: list(islice(predictions, self.settings.bs)), [])
@@ -71,14 +74,13 @@ def predict_on(
     cluster: Cluster,
     model: str | os.PathLike[str],
     paths: Iterable[str | os.PathLike[str]],
+    options: Options,
     *,
     at: float | None = None,
-    bs: int = 32,
-    **settings: Any,
 ) -> Iterator[Prediction]:
     """Yield one prediction per file, in the order of the files, as `Predictor.predict` does.
 
-    Each chunk of `bs` files is a batch. Workers use one thread each, so probabilities agree with those
+    Each chunk of as many files as a batch has is one. Workers use one thread each, so probabilities agree with those
     of a single machine to about 1e-6. With `OMP_NUM_THREADS=1` and without windows they are identical.
 
     Parameters
@@ -86,20 +88,19 @@ def predict_on(
     cluster : from `datasets.cluster.connect`.
     model : model folder; it is sent to every worker, which loads it once.
     paths : files that the workers see under these names; read lazily.
+    options : those of the call; each worker opens its files itself.
     at : as in `Predictor.predict`.
-    bs, settings : options of `Predictor`: threshold, score, top, device, tta.
 
     Raises
     ------
     SecondhandError : there is no such model, a worker does not see a file, or the cluster is lost.
     """
-    if bs < 1:
-        raise SecondhandError(f"--bs {bs}: expected at least 1")
-    settings |= {"bs": bs, "workers": 1}
+    bs = options.computing.bs
+    options = replace(options, opening=replace(options.opening, workers=1))
     digest = model_digest(os.fspath(model))
     with tempfile.TemporaryDirectory() as folder:
         cluster.send(Path(shutil.make_archive(f"{folder}/{digest}", "zip", model)))
-    task = partial(predict_chunk, digest, tuple(sorted(settings.items())))
+    task = partial(predict_chunk, digest, options)
     remaining = (os.fspath(path) for path in paths)
     while names := list(islice(remaining, _TOGETHER * bs)):
         parts = [Part(absolute(path), at=at) for path in names]
@@ -118,26 +119,31 @@ def predict_on(
                 next_chunk += 1
 
 
-def predict_chunk(
-    digest: str, settings: tuple[tuple[str, Any], ...], parts: list[Part]
-) -> list[Prediction | None]:
+def predict_chunk(digest: str, options: Options, parts: list[Part]) -> list[Prediction | None]:
     """Predictions of a chunk of files, in the worker; ``digest`` is the `model_digest` of the model that was sent."""
     with _loading:  # the threads of a worker share the model
-        predictor = _predictor(digest, settings)
+        predictor = _predictor(digest, options)
     with keep_thread_count(1):
         return list(predictor.predict(parts))
 
 
 @cache
-def _predictor(digest: str, settings: tuple[tuple[str, Any], ...]) -> Predictor:
+def _predictor(digest: str, options: Options) -> Predictor:
     from datasets.cluster import sent
     from learners.inference.predictor import Predictor
 
     folder = sent(digest)
     with folder_beside(folder, replace=False) as beside:
         shutil.unpack_archive(sent(f"{digest}.zip"), beside)
-    keep_memory_on_cpu(dict(settings).get("device", "auto"))
-    return Predictor(folder, **dict(settings))
+    keep_memory_on_cpu(options.computing.device)
+    model = load_bundle(folder, network=False)
+    return Predictor(
+        model,
+        rule=options.overrides.rule(model),
+        top=options.top,
+        opening=options.opening,
+        computing=options.computing,
+    )
 
 
 def _named(row: Prediction, full: str, name: str) -> Prediction:

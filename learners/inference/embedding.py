@@ -19,6 +19,7 @@ from datasets.core.part import Part
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners.backbones.building import build, native_size, width_of
 from learners.backbones.spec import NetworkSpec
+from learners.inference.options import Computing, Opening
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 
@@ -69,7 +70,8 @@ def embed(
         overlap=0.0,
     )
     parts = [f if isinstance(f, Part) else Part(os.fspath(f)) for f in files]
-    return extract_features(Predictor(bundle, bs=bs, workers=workers), parts)
+    predictor = Predictor(bundle, opening=Opening(workers=workers), computing=Computing(bs=bs))
+    return extract_features(predictor, parts)
 
 
 def extract_features(

@@ -32,6 +32,7 @@ from datasets.images import standalone
 from datasets.kinds.base import KINDS
 from learners.backbones.building import LogitsAndFeatures, Network, logits_and_features
 from learners.inference.engine import ONNX_INPUT, ONNX_OUTPUTS, open_onnx, require, run_session
+from learners.inference.options import Computing
 from learners.inference.predictions import Floats
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
@@ -158,7 +159,7 @@ def check(bundle: Bundle, run: Run) -> None:
     SecondhandError : they differ by more than `TOLERANCE`, or ``run`` fails.
     """
     # Without test-time augmentation, which is not exported.
-    predictor = Predictor(replace(bundle, tta_views=(PLAIN,)), device="cpu")
+    predictor = Predictor(replace(bundle, tta_views=(PLAIN,)), computing=Computing(device="cpu"))
 
     def expected(pictures: Pixels) -> list[npt.ArrayLike]:
         logits, features = predictor.forward(pictures)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from learners.inference.decoding import group_by_round
 from learners.inference.predictions import Prediction
 
 if TYPE_CHECKING:
+    from learners.inference.options import Options
     from learners.inference.predictor import Predictor
 
 
@@ -18,7 +19,7 @@ class Machines:
     Parameters
     ----------
     settings : parsed settings of the command.
-    options : options of the `Predictor`.
+    options : what the call changes of how the model predicts.
     alone : what of the call only one machine can predict, for the message about several; "" for nothing.
 
     Attributes
@@ -28,7 +29,7 @@ class Machines:
 
     several: ClassVar[bool] = False
 
-    def __init__(self, settings: Any, options: Mapping[str, Any], alone: str = "") -> None:
+    def __init__(self, settings: Any, options: Options, alone: str = "") -> None:
         self.settings, self.options, self.device = settings, options, settings.device
 
     def predict(self, predictor: Predictor, files: Iterator[str]) -> Iterator[Prediction]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import chain, groupby
@@ -23,12 +23,12 @@ from datasets.core.cells import read_dicts
 from datasets.core.errors import SecondhandError
 from datasets.core.lookup import Lookup
 from datasets.core.part import FileOrPart, Part, as_part
-from datasets.images.decoded import DecodedPictures, PictureOpener
+from datasets.images.decoded import PictureOpener
 from datasets.kinds.base import KINDS, spectrogram_from_dict
-from learners.cameras.boxes import pieces_for
 from learners.inference.decoding import Decoder, Opened, Piece, Pieces
 from learners.inference.engine import make_engine, pick_device
 from learners.inference.lookup import LookupDecoder, lookup_for
+from learners.inference.options import Computing, Opening
 from learners.inference.passed import Passed
 from learners.inference.predictions import (
     DetailedPrediction,
@@ -85,31 +85,35 @@ def joined(batches: Iterable[list[Output]], count: int) -> Iterator[list[Output]
         yield together
 
 
+def bundle_and_run(model: str | os.PathLike[str] | Bundle) -> tuple[Bundle, Path | None]:
+    """A model, and the folder of the run that contains its folder; None if it was not given as a folder."""
+    if isinstance(model, Bundle):
+        return model, None
+    folder = model_folder(model)
+    return load_bundle(folder, network=False), folder.absolute().parent
+
+
 class Predictor:
     """Predicts files with one loaded model.
+
+    `learners.loading.predictor.load_predictor` makes one from the flags of the commands as keywords.
 
     Parameters
     ----------
     model : a model folder, ``hf:USER/NAME[@REVISION]``, or a loaded bundle.
-    threshold : least probability of an accepted class, in [0, 1], or one per class; default: the model's.
-        0 accepts everything.
-    keep_known : fraction of known files that the score lets pass, 0.5 to 1; default: the model's.
-    score : out-of-distribution score; default: the model's.
+    rule : when to answer; default: the model's rule.
+    pieces : the pieces of a picture to predict, and how they are pooled; default: whole pictures.
     top : number of classes to list.
-    device : "auto", "cpu", "cuda", "cuda:N" or "mps".
-    tta : use the model's test-time augmentation, as its calibration did.
-    engine : "torch", "onnx" (ONNX Runtime on the CPU) or "auto", see `engine.pick_engine`.
-    only : class subset: the classes of the model that may be predicted.
-    decoded : cache of decoded pixels, shared by the stages of a run.
     lookup : for a model whose inputs are looked up, those of the items; `datasets.sources.embeddings.add_embeddings`
         adds more.
-    pieces : the pieces of a picture to predict, and how they are pooled; default: whole pictures.
-    recentre : judge strain where its energy lies, if that is not at the moment that was asked for.
-    allow_truncated : predict what is there of recordings and photos that were cut off; otherwise they are bad files.
     passed : what has passed through the network already, and is opened again but not computed again; what is predicted
         adds to it.
-    bs : items per forward pass.
-    workers : processes that open files; default: one per core.
+    opening : how files are opened.
+    computing : how the network is computed.
+
+    Attributes
+    ----------
+    run : folder of the run that contains the model folder; None if the model was not given as a folder.
     """
 
     decoder: Decoder | LookupDecoder
@@ -118,42 +122,24 @@ class Predictor:
         self,
         model: str | os.PathLike[str] | Bundle,
         *,
-        threshold: float | Sequence[float | None] | None = None,
-        keep_known: float | None = None,
-        score: str | None = None,
-        top: int = 3,
-        device: str = "auto",
-        tta: bool = True,
-        engine: str = "auto",
-        only: Collection[str] | None = None,
-        decoded: DecodedPictures | None = None,
-        lookup: Lookup | None = None,
+        rule: AnyRule | None = None,
         pieces: Pieces | None = None,
-        recentre: bool = False,
-        allow_truncated: bool = False,
+        top: int = 3,
+        lookup: Lookup | None = None,
         passed: Passed | None = None,
-        bs: int = 32,
-        workers: int | None = None,
+        opening: Opening | None = None,
+        computing: Computing | None = None,
     ) -> None:
-        if bs < 1:
-            raise SecondhandError(f"--bs {bs}: expected at least 1")
-        self.passed, self.bs = passed, bs
-        self.device = pick_device(device, engine)
-        self._run: Path | None = None
-        if isinstance(model, Bundle):
-            self.bundle = model
-        else:
-            folder = model_folder(model)
-            self.bundle, self._run = load_bundle(folder, network=False), folder.absolute().parent
+        opening, computing = opening or Opening(), computing or Computing()
+        self.passed, self.bs = passed, computing.bs
+        self.device = pick_device(computing.device, computing.engine)
+        self.bundle, self.run = bundle_and_run(model)
         self.classes = self.bundle.classes
         spectrogram = self.bundle.spectrogram
         self.spectrogram = None if spectrogram is None else spectrogram_from_dict(spectrogram)
         self.kind = self.bundle.kind
-        classes = None if only is None else [name in only for name in self.classes]
-        self.rule = self.bundle.rule.but(
-            threshold=threshold, keep_known=keep_known, score=score, classes=classes
-        )
-        self.tta_views = self.bundle.tta_views if tta else (PLAIN,)
+        self.rule = self.bundle.rule if rule is None else rule
+        self.tta_views = self.bundle.tta_views if computing.tta else (PLAIN,)
         if len(self.tta_views) < len(self.bundle.tta_views):
             log.warning(
                 "Test-time augmentation is off, but the model was calibrated with %d variants of each file, so "
@@ -163,14 +149,21 @@ class Predictor:
         if top < 1:
             raise SecondhandError(f"--top {top}: expected at least 1")
         self.top = min(top, len(self.classes))
-        self._arithmetic = make_engine(self.bundle, engine, self.device, self.tta_views)
+        self._arithmetic = make_engine(self.bundle, computing.engine, self.device, self.tta_views)
         self.engine = self._arithmetic.name
-        self.prepared = PictureOpener(self.bundle.preprocessing, 1.0, decoded, allow_truncated)
+        self.prepared = PictureOpener(
+            self.bundle.preprocessing, 1.0, opening.decoded, opening.allow_truncated
+        )
         self.lookup = lookup or lookup_for(self.bundle)
-        self._pieces, overlap = pieces or pieces_for(self.bundle), self.bundle.overlap
+        self._pieces = pieces or Pieces()
         self.decoder = (
             Decoder(
-                self.prepared, self.spectrogram, overlap, self._pieces, workers, recentre=recentre
+                self.prepared,
+                self.spectrogram,
+                self.bundle.overlap,
+                self._pieces,
+                opening.workers,
+                recentre=opening.recentre,
             )
             if KINDS[self.kind].opened
             else LookupDecoder(self.lookup)
@@ -276,14 +269,14 @@ class Predictor:
         another model, and if ``path`` cannot be opened.
         """
         reference = self.rule.distance.reference
-        if self._run is None or reference is None:
+        if self.run is None or reference is None:
             return []
         opened = self.decoder.open(path)
         if not isinstance(opened, np.ndarray):
             return []
         features = self.forward(opened[None])[1][0]
         try:
-            with open(self._run / REFERENCE, encoding="utf-8-sig", newline="") as file:
+            with open(self.run / REFERENCE, encoding="utf-8-sig", newline="") as file:
                 rows = list(read_dicts(file)[1])
             if len(rows) != len(reference):
                 return []

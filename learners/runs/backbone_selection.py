@@ -42,6 +42,7 @@ from learners.evaluation.calibration_metrics import fraction
 from learners.files.jsonable import jsonable
 from learners.files.names import last_part
 from learners.inference.embedding import extract_features
+from learners.inference.options import Computing
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.rule.thresholds import clustered_error
@@ -354,7 +355,8 @@ def _features(
     )
     assert settings.network.resize is not None
     preprocessing = replace(preprocessing, resize=settings.network.resize)
-    predictor = Predictor(Bundle(network.eval(), spec, table.classes, preprocessing), device=device)
+    bundle = Bundle(network.eval(), spec, table.classes, preprocessing)
+    predictor = Predictor(bundle, computing=Computing(device=device))
     try:
         features, _ = extract_features(predictor, pictures)  # NaN where a picture cannot be read
         good = ~np.isnan(features).any(axis=1) & (features.shape[1] > 0)

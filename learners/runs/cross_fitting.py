@@ -40,6 +40,7 @@ from learners.evaluation.held_out import (
     predict_held_out,
 )
 from learners.inference.inputs import HeadInputs
+from learners.inference.options import Computing, Opening
 from learners.inference.passed import Passed
 from learners.inference.predictor import TOGETHER, Output, Predictor
 from learners.model.tta import PLAIN
@@ -319,11 +320,10 @@ def _inputs_predictor(
     inputs = HeadInputs([_without_layer(member) for member in members], run.tta_views).eval()
     predictor = Predictor(
         replace(run.bundle, built=inputs, tta_views=(PLAIN,)),
-        device=run.settings.speed.device,
-        decoded=run.decoded,
         lookup=run.items.table.fact(Inputs).lookup,
         passed=Passed(run.folder),
-        bs=run.settings.train.bs,
+        opening=Opening(decoded=run.decoded),
+        computing=Computing(bs=run.settings.train.bs, device=run.settings.speed.device),
     )
     assert predictor.passed is not None
     if len(members) == len(run.tta_views) == 1:

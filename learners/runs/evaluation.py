@@ -37,7 +37,7 @@ from learners.evaluation.matching import label_columns, match_classes, match_lab
 from learners.files.jsonable import jsonable
 from learners.files.lock import check_replaceable
 from learners.inference.lookup import lookup_for
-from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import Bundle
 from learners.model.hub import load_model
 from learners.report.report import write_estimate, write_report
@@ -85,7 +85,7 @@ def evaluate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     task = find_task(bundle)
     table, lines = items_of(bundle, settings)
     lookup = table.fact(Inputs).lookup
-    predictor = Predictor(bundle, **settings.computing, lookup=lookup)
+    predictor = load_predictor(bundle, **settings.computing, lookup=lookup)
     evaluation = predict_held_out(predictor, table)
     all_predictions = evaluation.predictions
     evaluation, rejected = _without_bad(evaluation)
@@ -139,7 +139,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     if frame.empty:
         raise _no_files_error(table)
     log.info("Data: %s, %d files", settings.data, len(frame))
-    predictor = Predictor(bundle, **settings.computing, lookup=lookup)
+    predictor = load_predictor(bundle, **settings.computing, lookup=lookup)
     evaluation = predict_held_out(predictor, table)
     all_predictions = evaluation.predictions.drop(columns=["truth", "split"])
     evaluation, rejected_later = _without_bad(evaluation)

@@ -38,6 +38,7 @@ from learners.evaluation.held_out import (
 from learners.events.held_out import with_events
 from learners.files.names import shared_provenance
 from learners.inference.exporting import write_network
+from learners.inference.options import Computing, Opening
 from learners.inference.passed import Passed
 from learners.inference.predictor import REFERENCE, Predictor
 from learners.model.bundle import Bundle, add_onnx, save_bundle
@@ -132,11 +133,10 @@ def _predictor(run: Prepared, bundle: Bundle, features: ByPart) -> Predictor:
             passed.put(*outputs)
     return Predictor(
         bundle,
-        device=run.settings.speed.device,
-        decoded=run.decoded,
         lookup=items.table.fact(Inputs).lookup,
         passed=passed,
-        bs=run.settings.train.bs,
+        opening=Opening(decoded=run.decoded),
+        computing=Computing(bs=run.settings.train.bs, device=run.settings.speed.device),
     )
 
 
@@ -240,8 +240,11 @@ def predict(run: Run) -> tuple[Run, Evaluation]:
             "The earlier model has learnt from all of these files, so it is not compared with this one"
         )
     elif origin is not None:
-        device = run.settings.speed.device
-        earlier = Predictor(origin, device=device, decoded=run.decoded, bs=train.bs)
+        earlier = Predictor(
+            origin,
+            opening=Opening(decoded=run.decoded),
+            computing=Computing(bs=train.bs, device=run.settings.speed.device),
+        )
         rehearsed = table.frame.loc[is_rehearsed(table.frame), "path"]
         compared, shown = evaluation, table
         if run.cross is not None:

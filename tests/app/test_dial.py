@@ -17,6 +17,7 @@ from app.views import Seen, rule_words
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.rule.operating_points import OperatingPoints
 from learners.rule.tree import Tree
 from tests.app.sites import colours, with_points
@@ -54,7 +55,7 @@ def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
     counts = set()
     for number, point in enumerate(table.points, start=1):
         decisions = [dial.rule(number).judge(answer) for answer in answers]
-        expected = Predictor(predictor.bundle, **point.overrides).decide(sources, *outputs)
+        expected = load_predictor(predictor.bundle, **point.overrides).decide(sources, *outputs)
         assert [a.label for a in decisions] == [a.label for a in expected]
         assert [a.reason for a in decisions] == [a.reason for a in expected]
         answered = sum(

@@ -19,6 +19,7 @@ from app.views import listed
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import save_bundle
 from learners.rule.tree import Tree
 from learners.rule.tree_rule import with_tree
@@ -179,7 +180,7 @@ def test_a_model_with_groups_shows_five_classes_and_decides_on_all(tmp_path, fil
         for threshold in (0.2, 0.4, 0.6):
             rule = PageRule(bundle.rule.but(threshold=threshold), names, of_model=False)
             shown = [listed(rule.judge(answer), served.top) for answer in answers]
-            expected = list(Predictor(bundle, threshold=threshold, top=5).predict(files))
+            expected = list(load_predictor(bundle, threshold=threshold, top=5).predict(files))
             assert [(one.label, one.reason, one.top) for one in shown] == [
                 (one.label, one.reason, one.top) for one in expected
             ]

@@ -52,10 +52,10 @@ def write_clips(folder: Path) -> list[Path]:
 
 def answers(model: Path, folder: Path) -> list[dict[str, Any]]:
     """Return the predictions for the clips: label, best, probability (4 digits), reason."""
-    from learners.inference.predictor import Predictor
+    from learners.loading.predictor import load_predictor
 
     paths = write_clips(folder)
-    predictions = Predictor(model, device="cpu").predict(paths)
+    predictions = load_predictor(model, device="cpu").predict(paths)
     return [
         {
             "clip": path.stem, "label": row.label, "best": row.best,

@@ -15,7 +15,7 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.figures import measure, score_items
 from learners.evaluation.rules import operating_points
 from learners.files.jsonable import jsonable
-from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import load_bundle, save_bundle
 from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule, uncalibrated
@@ -76,7 +76,7 @@ def test_a_copy_answers_by_the_new_rule(model: Path, tmp_path: Path, capsys) -> 
     assert (out / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
     rng = np.random.default_rng(5)
     logits, features = outputs(rng.integers(0, 3, 200), 3, rng)
-    by_flag = Predictor(model, keep_known=0.95).rule.decide(logits, features)
+    by_flag = load_predictor(model, keep_known=0.95).rule.decide(logits, features)
     assert copy.rule.decide(logits, features).reason == by_flag.reason
     assert by_flag.reason != origin.rule.decide(logits, features).reason
     assert copy.provenance["lineage"][-1]["model"] == "copied"

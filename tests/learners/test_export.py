@@ -33,6 +33,7 @@ from learners.backbones.spec import SOUND, NetworkSpec
 from learners.export import main as export
 from learners.inference.exporting import export_limitations, export_onnx, metadata
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
@@ -100,7 +101,7 @@ def test_the_file_answers_as_the_predictor(
     model = bundle(*NETWORKS[name])
     session = onnxruntime.InferenceSession(export_onnx(model, tmp_path / "it.onnx"))
     assert [p.name for p in tmp_path.iterdir()] == ["it.onnx"]
-    predictor = Predictor(model, device="cpu")
+    predictor = load_predictor(model, device="cpu")
     for n in (1, 3, 33):
         pixels = noise(n, seed=n)
         logits, features = predictor.forward(pixels)
@@ -116,7 +117,7 @@ def test_the_file_of_a_body_of_sound_cuts_patches_as_torch_does(tmp_path: Path) 
     network, spec, preprocessing = build(NetworkSpec(SOUND, 4, 64, width=192), pretrained=False)
     model = replace(bundle(), built=network.eval(), spec=spec, preprocessing=preprocessing)
     session = onnxruntime.InferenceSession(export_onnx(model, tmp_path / "it.onnx"))
-    predictor = Predictor(model, device="cpu")
+    predictor = load_predictor(model, device="cpu")
     for n in (1, 3):
         pixels = np.random.default_rng(n).integers(0, 256, (n, *spec.input_shape), dtype=np.uint8)
         logits, features = predictor.forward(pixels)
@@ -151,7 +152,7 @@ def test_the_documented_lines_answer_as_the_predictor_does(small: Bundle, tmp_pa
         files.append(f"{number}.jpg")
         (tmp_path / files[-1]).write_bytes(content)
     (tmp_path / "alone.py").write_text(lines.replace('["a.jpg", "b.png"]', str(files)))
-    answers = Predictor(model, device="cpu").predict([tmp_path / name for name in files])
+    answers = load_predictor(model, device="cpu").predict([tmp_path / name for name in files])
     expected = [f"{a.label} {a.probability:.3f}" for a in answers]
     assert len({"unknown" in line for line in expected}) == 2
     command = [sys.executable, "-I", "-c", ALONE]

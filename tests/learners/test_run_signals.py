@@ -21,6 +21,7 @@ from datasets.sources import glitches
 from datasets.steps.reading import read_items
 from learners.finetune import main
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.runs.run import load_items
 from tests.asked import asked
 from tests.learners.backbones.saved import audiomae, change, save
@@ -124,7 +125,7 @@ def test_a_backbone_of_sound_brings_its_recipe_and_the_users_settings_win(
     assert "hop 50 instead of 60" in log
     shutil.rmtree(tmp_path / "ears")  # the model no longer needs it
     files = sorted((tones / "low").glob("low*.wav"))[:3]
-    for answer in Predictor(out / "model", threshold=0).predict(map(str, files)):
+    for answer in load_predictor(out / "model", threshold=0).predict(map(str, files)):
         assert answer.best in ("low", "high")
     assert not np.isnan(answer.probability)
 

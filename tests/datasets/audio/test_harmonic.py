@@ -103,9 +103,10 @@ def test_only_models_that_need_librosa_import_it(tmp_path: Path) -> None:
         save_bundle(untrained("ab", spectrogram=spectrogram.to_dict()), tmp_path / name)
     code = (
         "import sys\n"
-        "from learners.inference.predictor import Predictor\n"
+        "from learners.loading.predictor import load_predictor\n"
+        "from learners.loading.predictor import load_predictor\n"
         "for name in sys.argv[2:]:\n"
-        "    predictor = Predictor(name, workers=1)\n"
+        "    predictor = load_predictor(name, workers=1)\n"
         "    assert predictor.open(sys.argv[1]).shape == (3, 32, 32)\n"
         "    (answer,) = predictor.predict([sys.argv[1]])\n"
         "    assert answer.best in 'ab', answer\n"

@@ -19,7 +19,7 @@ from datasets.spectrograms.pictures import PictureCache
 from learners.evaluation.held_out import as_predicted
 from learners.events.held_out import held_out_events
 from learners.events.report import held_out_sentences
-from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from tests.app import sites
 
 
@@ -33,7 +33,7 @@ def spans(tmp_path: Path) -> pd.DataFrame:
 
 
 def test_training_opens_what_a_prediction_opens(spans: pd.DataFrame, tmp_path: Path) -> None:
-    predictor = Predictor(sites.tones(), device="cpu")
+    predictor = load_predictor(sites.tones(), device="cpu")
     spectrogram = predictor.spectrogram
     assert spectrogram is not None
     varied = vary_places(spans, Spans(spans), spectrogram, overlap=0.25, exclusive=False, seed=0)
@@ -51,7 +51,7 @@ def test_training_opens_what_a_prediction_opens(spans: pd.DataFrame, tmp_path: P
 
 
 def test_a_held_out_span_has_the_answer_of_its_window_in_the_recording(spans: pd.DataFrame) -> None:
-    predictor = Predictor(sites.tones(), device="cpu")
+    predictor = load_predictor(sites.tones(), device="cpu")
     ((_, windows),) = predictor.predict_windows([Part(spans["path"][0])])
     by_start = {w.prediction.part.start: w.logits for w in windows}
     shown = as_predicted(predictor, spans)
@@ -80,7 +80,7 @@ def test_events_of_held_out_recordings(
     frame = frame.assign(split="calibration", complete=complete)
     both = pd.DataFrame([(path, name, 3.0, 5.0) for name in ("high", "low", "unknown")])
     spans = pd.concat([frame, both.set_axis(["path", "label", "start", "end"], axis=1)])
-    predictor = Predictor(sites.tones(), device="cpu", top=9, threshold=0.5)
+    predictor = load_predictor(sites.tones(), device="cpu", top=9, threshold=0.5)
     labelled = Labelled(spans[["path", "label", "start", "end"]])
     of_spans = Items(frame, frame.iloc[:0], "sound", "").knowing(labelled)
     facts = held_out_events(predictor, of_spans)
@@ -119,7 +119,9 @@ def test_only_the_held_out_part_of_a_divided_recording_is_judged(tmp_path: Path)
     frame = with_columns(frame.drop(columns="split")).assign(split=frame["split"], complete="1")
     labelled = Labelled(frame[["path", "label", "start", "end"]])
     items = Items(frame, frame.iloc[:0], "sound", "").knowing(labelled)
-    predictor = Predictor(replace(sites.tones(), overlap=0.0), device="cpu", top=9, threshold=0.5)
+    predictor = load_predictor(
+        replace(sites.tones(), overlap=0.0), device="cpu", top=9, threshold=0.5
+    )
     facts = held_out_events(predictor, items)
     assert facts is not None
     assert (facts["recordings"], facts["events"], facts["found"]) == (3, 11, 11)
@@ -143,7 +145,9 @@ def test_events_that_several_calls_or_answers_share_are_counted_in_both_ways(
     frame = frame.assign(split="test", complete="1")
     labelled = Labelled(frame[["path", "label", "start", "end"]])
     items = Items(frame, frame.iloc[:0], "sound", "").knowing(labelled)
-    predictor = Predictor(replace(sites.tones(), overlap=0.0), device="cpu", top=9, threshold=0.5)
+    predictor = load_predictor(
+        replace(sites.tones(), overlap=0.0), device="cpu", top=9, threshold=0.5
+    )
     facts = held_out_events(predictor, items)
     assert facts is not None
     assert (facts["events"], facts["found"], facts["touched"]) == (4, 2, 4)

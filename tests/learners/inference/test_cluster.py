@@ -12,7 +12,8 @@ import pytest
 from datasets.cluster import connect
 from datasets.core.errors import SecondhandError
 from learners.inference.cluster import predict_on
-from learners.inference.predictor import Predictor
+from learners.inference.options import Computing, Options
+from learners.loading.predictor import load_predictor
 from learners.machine import keep_thread_count
 from learners.model.bundle import save_bundle
 from learners.outputs.journal import Journal
@@ -40,6 +41,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
+def options(top: int = 3, bs: int = 32) -> Options:
+    return Options(top=top, computing=Computing(bs=bs, device="cpu"))
+
+
 def test_answers_are_those_of_one_machine_in_the_order_of_the_files(
     here, model, tmp_path, monkeypatch
 ):
@@ -48,8 +53,8 @@ def test_answers_are_those_of_one_machine_in_the_order_of_the_files(
     monkeypatch.chdir(tmp_path)
     files = [str(p) for p in sorted(Path("p").rglob("*.jpg"))]
     files += ["gone.jpg", files[0]]
-    ours = list(Predictor(model, top=2, bs=4, workers=1).predict(files))
-    theirs = list(predict_on(here, os.path.relpath(model), files, bs=4, top=2))
+    ours = list(load_predictor(model, top=2, bs=4, workers=1).predict(files))
+    theirs = list(predict_on(here, os.path.relpath(model), files, options(bs=4, top=2)))
     assert repr(theirs) == repr(ours)  # NaN is not equal to itself
     assert [row.path for row in theirs] == files
     assert sum(row.reason.startswith("bad file") for row in theirs) == 2
@@ -59,10 +64,10 @@ def test_a_model_travels_and_one_that_is_not_there_is_named(here, model, tmp_pat
     """Workers need no folder of this machine."""
     good = sorted(write_pictures(tmp_path / "p", per_class=2).rglob("red*.jpg"))
     with pytest.raises(SecondhandError, match=f"{tmp_path}/none is not a model folder"):
-        list(predict_on(here, tmp_path / "none", good))
+        list(predict_on(here, tmp_path / "none", good, options()))
     copy = shutil.copytree(model, tmp_path / "model")
-    expected = [*Predictor(copy, top=1, bs=1).predict(good)]
-    predictions = predict_on(here, copy, good, bs=1, top=1)
+    expected = [*load_predictor(copy, top=1, bs=1).predict(good)]
+    predictions = predict_on(here, copy, good, options(bs=1, top=1))
     first = next(predictions)
     shutil.rmtree(copy)
     assert repr([first, *predictions]) == repr(expected)
@@ -70,11 +75,11 @@ def test_a_model_travels_and_one_that_is_not_there_is_named(here, model, tmp_pat
 
 def test_workers_read_a_bucket_themselves(here, model, tmp_path, bucket):
     folder = write_pictures(tmp_path / "p", per_class=2)
-    predictor = Predictor(model, top=2, bs=2, workers=1)
+    predictor = load_predictor(model, top=2, bs=2, workers=1)
     ours = [*predictor.predict(sorted(folder.rglob("*.jpg")))]
     root = bucket.fill(folder, "cluster")
     names = [one.path.replace(str(folder), root) for one in ours]
-    theirs = [*predict_on(here, model, [*names, f"{root}/gone.jpg"], bs=2, top=2)]
+    theirs = [*predict_on(here, model, [*names, f"{root}/gone.jpg"], options(bs=2, top=2))]
     assert repr(theirs[:-1]) == repr(ours).replace(str(folder), root)
     assert theirs[-1].reason.startswith("bad file: there is no such file")
 
@@ -109,11 +114,11 @@ def test_a_killed_worker_costs_no_answer(model, tmp_path, capsys):
     with scheduler_and_workers(tmp_path) as (address, workers):
         with connect(address) as cluster:
             # Both load the model, so that both are working when one is killed.
-            list(predict_on(cluster, model, sorted(folder.rglob("*.jpg"))[:4], bs=1, device="cpu"))
+            list(predict_on(cluster, model, sorted(folder.rglob("*.jpg"))[:4], options(bs=1)))
         rows: list[str] = []
         with kill_when(lambda: len(rows) > 20, workers[0]) as killer, connect(address) as cluster:
             files = sorted(str(path) for path in folder.rglob("*.jpg"))
-            for answer in predict_on(cluster, model, files, bs=2, device="cpu"):
+            for answer in predict_on(cluster, model, files, options(bs=2)):
                 rows.append(answer.path)
             assert not killer.is_alive()
         assert rows == files

@@ -20,6 +20,7 @@ from datasets.core.processes import CRASHED
 from datasets.images import boxes
 from learners.inference.embedding import embed
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.predict import main
 from tests import mutants
 from tests.datasets.files import picture
@@ -60,7 +61,7 @@ def test_a_decoder_that_dies_costs_one_answer(
     files.insert(4, picture(tmp_path / f"{fault}.png"))
     monkeypatch.setattr(boxes, "open_picture", fragile(boxes.open_picture))
     monkeypatch.setattr(_workers, "TIMEOUT", 3.0)
-    answers = list(Predictor(models / "picture", bs=4, workers=2).predict(files))
+    answers = list(load_predictor(models / "picture", bs=4, workers=2).predict(files))
     assert answers.pop(4)[:5] == (Part(str(files[4])), "unknown", "", pytest.approx(np.nan, nan_ok=True),
                                   f"bad file: {CRASHED}")  # fmt: skip
     assert [(a.path, a.label, a.best) for a in answers] == [

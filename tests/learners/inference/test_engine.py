@@ -25,6 +25,7 @@ from learners.cli import console
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.exporting import write_network
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.machine import keep_thread_count
 from learners.model.bundle import CONFIG, ONNX, Bundle, add_onnx, load_bundle, save_bundle
 from learners.model.tensors import sha256
@@ -82,8 +83,8 @@ def test_the_engine_hears(small: Bundle, tmp_path: Path) -> None:
 
 
 def same(model: Bundle, files: list[str]) -> None:
-    ours = list(Predictor(model, engine="onnx", top=4, bs=2).predict_detailed(files))
-    theirs = list(Predictor(model, device="cpu", top=4, bs=2).predict_detailed(files))
+    ours = list(load_predictor(model, engine="onnx", top=4, bs=2).predict_detailed(files))
+    theirs = list(load_predictor(model, device="cpu", top=4, bs=2).predict_detailed(files))
     assert len(ours) == len(files)
     for a, b in zip(ours, theirs, strict=True):
         assert a.prediction.label == b.prediction.label
@@ -119,12 +120,12 @@ def _other_weights(file: Path) -> bytes:
 def test_wrong_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     small = plain_bundle()
     with pytest.raises(SecondhandError, match=r"--engine onnx.* model\.onnx.* --engine torch"):
-        Predictor(small, engine="onnx")
+        load_predictor(small, engine="onnx")
     with pytest.raises(SecondhandError, match="--engine 'tpu': expected one of auto, torch, onnx"):
-        Predictor(small, engine="tpu")
+        load_predictor(small, engine="tpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(SecondhandError, match="--engine onnx runs on the CPU"):
-        Predictor(small, engine="onnx", device="cuda:0")
+        load_predictor(small, engine="onnx", device="cuda:0")
 
 
 # --- model.onnx, in the model folder --------------------------------------------------------------
@@ -136,7 +137,7 @@ def carried(plain_network: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     source = plain_bundle()
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (40, 3, SIZE, SIZE), dtype=np.uint8)
-    logits, features = Predictor(source, device="cpu").forward(pixels)
+    logits, features = load_predictor(source, device="cpu").forward(pixels)
     items = Outputs(logits.astype(float), logits.argmax(1), features)
     source.rule = fit_rule(items, items, ConfidenceSettings(threshold=0.3, keep_known=0.8))
     folder = tmp_path_factory.mktemp("carried")
@@ -159,7 +160,7 @@ def hears(carried: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_folders_file_answers_as_its_tensors_do(carried: Path, pictures: list[str]) -> None:
-    ours, theirs = Predictor(carried, bs=2), Predictor(carried, engine="torch", bs=5)
+    ours, theirs = load_predictor(carried, bs=2), load_predictor(carried, engine="torch", bs=5)
     assert (ours.engine, theirs.engine) == ("onnx", "torch")
     for a, b in zip(
         ours.predict_detailed(pictures), theirs.predict_detailed(pictures), strict=True
@@ -195,16 +196,16 @@ def test_an_answer_takes_neither_torch_nor_pandas(
         "multiprocessing.set_start_method('spawn')\n"
         "from datasets.core import processes\n"
         "processes.FORKS = False\n"
-        "from secondhand import Predictor\n"
+        "from secondhand import load_predictor\n"
         "folder, picture, hears, sound, out = sys.argv[1:]\n"
-        "(answer,) = Predictor(folder).predict([picture])\n"
-        "(heard,) = Predictor(hears).predict([sound])\n"
+        "(answer,) = load_predictor(folder).predict([picture])\n"
+        "(heard,) = load_predictor(hears).predict([sound])\n"
         "assert answer.best and len(heard.windows) > 1, (answer, heard)\n"
         "from learners.predict import main\n"
         "assert main([hears, sound, '--windows']) == 0\n"
         "assert main([folder, picture, '--no-tta', '--out', out]) == 0 and os.path.getsize(out)\n"
         "print(*{name.split('.')[0] for name in sys.modules})\n"
-        "(same,) = Predictor(folder, engine='torch').predict([picture])\n"
+        "(same,) = load_predictor(folder, engine='torch').predict([picture])\n"
         "assert same.best == answer.best\n"
         "print(*{name.split('.')[0] for name in sys.modules})\n"
     )
@@ -279,7 +280,7 @@ def test_a_file_that_is_new_to_this_onnx_runtime_is_left_alone(
         in caplog.text
     )
     with pytest.raises(SecondhandError, match=r"model\.onnx: opset 99\. Use --engine torch"):
-        Predictor(carried, engine="onnx")
+        load_predictor(carried, engine="onnx")
 
 
 def test_a_stop_while_the_network_is_written_leaves_a_model(tmp_path: Path) -> None:

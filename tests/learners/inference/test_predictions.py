@@ -23,6 +23,7 @@ from learners.inference.predictions import (
     pool_windows,
 )
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main
 from learners.rule.reasons import Reason
@@ -76,7 +77,7 @@ def test_the_logits_are_the_mean_of_the_largest() -> None:
 
 def test_a_long_file_is_one_answer_with_its_windows(model: Bundle, tmp_path: Path) -> None:
     long, short = tone(tmp_path / "long.wav", 3.0), tone(tmp_path / "short.wav", 0.8)
-    predictor = Predictor(model, bs=2)
+    predictor = load_predictor(model, bs=2)
     one, other, again = predictor.predict([long, short, Part(str(long), 0.5, 1.5)])
     assert [(w.part.start, w.part.end) for w in one.windows] == [
         (s / 2, s / 2 + 1) for s in range(5)

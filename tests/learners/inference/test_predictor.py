@@ -19,9 +19,11 @@ from datasets.images import boxes
 from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing
 from learners.backbones.building import NetworkSpec, build
+from learners.inference.options import Computing, Opening
 from learners.inference.passed import Passed
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.machine import keep_thread_count
 from learners.model.bundle import Bundle
 from tests.learners.rules import plain_rule
@@ -103,8 +105,9 @@ def test_what_has_passed_through_the_network_does_not_pass_again(model, pictures
     """Not under another rule either; a file that cannot be read is tried again."""
     (tmp_path / "bad.jpg").write_bytes(b"no picture")
     files, seen = [*pictures, tmp_path / "bad.jpg"], []
-    expected = [*Predictor(model, device="cpu").predict_detailed(files)]
-    predictor = Predictor(model, device="cpu", passed=Passed(tmp_path), bs=2)
+    expected = [*load_predictor(model, device="cpu").predict_detailed(files)]
+    computing = Computing(device="cpu", bs=2)
+    predictor = Predictor(model, passed=Passed(tmp_path), computing=computing)
     hook = predictor.network[0].register_forward_pre_hook(lambda _, x: seen.append(len(x[0])))
     some = [*predictor.predict_detailed(files[3:6])]
     again = [*predictor.under(plain_rule(len(CLASSES))).predict_detailed(files)]
@@ -138,7 +141,7 @@ def test_the_network_sees_what_validation_saw(pictures, preprocessing):
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 
     batches: list[torch.Tensor] = []
-    predictor = Predictor(bundle(preprocessing), device="cpu", bs=5)
+    predictor = load_predictor(bundle(preprocessing), device="cpu", bs=5)
     predictor.network[0].register_forward_pre_hook(lambda _, inputs: batches.append(inputs[0]))
     with keep_thread_count(1):  # one after the other
         list(predictor.predict(pictures))
@@ -158,20 +161,20 @@ def test_what_is_kept_is_not_opened_again_and_answered_the_same(
     monkeypatch.setattr(file_state, "SETTLED", 0.0)
     store = DecodedPictures(tmp_path, max_bytes=2**24)
     # NaN is not equal to itself
-    expected = str(list(Predictor(model, device="cpu").predict(pictures)))
+    expected = str(list(load_predictor(model, device="cpu").predict(pictures)))
     keep_decoded(
         PictureOpener(model.preprocessing, 0.35, store),
         [],
         [Part(str(file)) for file in pictures],
     )
     monkeypatch.setattr(boxes, "open_picture", None)
-    assert str(list(Predictor(model, device="cpu", decoded=store).predict(pictures))) == expected
+    assert str(list(Predictor(model, opening=Opening(decoded=store)).predict(pictures))) == expected
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5, 40])
 @pytest.mark.parametrize("count", [1, 3, 17])
 def test_the_answer_is_the_same_whatever_the_number_of_threads(model, pictures, threads, count):
-    predictor = Predictor(model, device="cpu")
+    predictor = load_predictor(model, device="cpu")
     batch = np.stack([predictor.open(str(path)) for path in islice(cycle(pictures), count)])
     with keep_thread_count(threads):
         logits, features = predictor.forward(batch)
@@ -185,7 +188,7 @@ def test_the_answer_is_the_same_whatever_the_number_of_threads(model, pictures, 
 
 
 def test_the_probability_is_of_the_softmax_at_the_temperature(model, pictures):
-    predictor = Predictor(model, top=3, threshold=0, device="cpu")
+    predictor = load_predictor(model, top=3, threshold=0, device="cpu")
     answers = list(predictor.predict(pictures))
     opened = [predictor.open(str(path)) for path in pictures]
     assert not any(isinstance(picture, BadFile) for picture in opened)
@@ -209,15 +212,15 @@ def test_the_probability_is_of_the_softmax_at_the_temperature(model, pictures):
 
 @pytest.mark.parametrize("bs", [1, 5, 64])
 def test_every_batch_size_and_thread_count_gives_the_same_answers(model, pictures, bs):
-    expected = list(Predictor(model, bs=32, workers=1).predict(pictures))
+    expected = list(load_predictor(model, bs=32, workers=1).predict(pictures))
     assert [answer.path for answer in expected] == [str(path) for path in pictures]
-    same(list(Predictor(model, bs=bs, workers=4).predict(pictures)), expected)
+    same(list(load_predictor(model, bs=bs, workers=4).predict(pictures)), expected)
 
 
 def test_the_order_is_that_of_the_call(model, pictures):
     mixed = [pictures[i] for i in (7, 0, 7, 12, 3, 1)]
     single = {str(path): next(Predictor(model).predict([path])) for path in set(mixed)}
-    same(list(Predictor(model, bs=4).predict(mixed)), [single[str(path)] for path in mixed])
+    same(list(load_predictor(model, bs=4).predict(mixed)), [single[str(path)] for path in mixed])
 
 
 @pytest.mark.parametrize("bs", [1, 3, 32])
@@ -227,7 +230,7 @@ def test_bad_files_among_good_ones(model, pictures, tmp_path, bs):
     (tmp_path / "empty.png").touch()
     bad = [tmp_path / name for name in ("text.jpg", "cut.jpg", "empty.png", "absent.jpg")]
     answers = list(
-        Predictor(model, bs=bs).predict([*bad[:3], *pictures[:4], bad[3], *pictures[4:6]])
+        load_predictor(model, bs=bs).predict([*bad[:3], *pictures[:4], bad[3], *pictures[4:6]])
     )
     refused, good = [*answers[:3], answers[7]], [*answers[3:7], *answers[8:]]
     same(good, list(Predictor(model).predict(pictures[:6])))
@@ -243,7 +246,7 @@ def test_bad_files_among_good_ones(model, pictures, tmp_path, bs):
 
 @pytest.mark.parametrize("threshold", [0, 0.4, 0.95, 1, None])
 def test_below_the_threshold_it_is_unknown(model, pictures, threshold):
-    answers = list(Predictor(model, threshold=threshold).predict(pictures))
+    answers = list(load_predictor(model, threshold=threshold).predict(pictures))
     limit = 0.5 if threshold is None else threshold  # the model's own
     for answer in answers:
         accepted = answer.probability >= limit
@@ -264,7 +267,7 @@ def test_a_model_without_settings_asks_for_95_per_cent(model):
 
 @pytest.mark.parametrize("top", [1, 4, 9])
 def test_so_many_classes_are_listed(model, pictures, top):
-    (answer,) = Predictor(model, top=top).predict(pictures[:1])
+    (answer,) = load_predictor(model, top=top).predict(pictures[:1])
     probabilities = [p for _, p in answer.top]
     assert len(probabilities) == min(top, len(CLASSES))
     assert probabilities == sorted(probabilities, reverse=True)
@@ -285,7 +288,7 @@ def test_so_many_classes_are_listed(model, pictures, top):
 )
 def test_wrong_settings_are_refused(model, options, match):
     with pytest.raises(SecondhandError, match=match):
-        Predictor(model, **options)
+        load_predictor(model, **options)
 
 
 @pytest.mark.parametrize("wrap", [lambda picture: picture, lambda picture: [picture]])
@@ -297,7 +300,7 @@ def test_pictures_in_memory_are_refused(model, make, wrap):
 
 def test_one_file_alone_starts_one_worker(model, pictures):
     """Starting takes time; workers that exist are reused."""
-    predictor = Predictor(model, device="cpu", workers=3)
+    predictor = load_predictor(model, device="cpu", workers=3)
     for files, workers in ((pictures[:1], 1), (pictures[:3], 3), (pictures[:1], 3)):
         assert len(list(predictor.predict(files))) == len(files)
         assert predictor.decoder._openers.workers == workers
@@ -310,4 +313,4 @@ def test_no_files_give_no_answers_and_no_batch_is_no_setting(model):
         with pytest.raises(SecondhandError, match=r"\['a.jpg'\]"):
             list(Predictor(model).predict(path))
     with pytest.raises(SecondhandError, match="--bs 0"):
-        list(Predictor(model, bs=0).predict(["x.jpg"]))
+        list(load_predictor(model, bs=0).predict(["x.jpg"]))

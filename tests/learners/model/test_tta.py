@@ -23,6 +23,7 @@ from learners.backbones.building import build
 from learners.backbones.spec import NetworkSpec
 from learners.finetune import main
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import CONFIG, Bundle, load_bundle, save_bundle
 from learners.model.tta import (
     PLAIN,
@@ -132,7 +133,7 @@ def test_arrays_are_averaged_as_tensors_are(average):
 
 def test_the_answer_is_the_mean_over_the_views(batch):
     untrained = bundle()
-    predictor = Predictor(untrained, device="cpu")
+    predictor = load_predictor(untrained, device="cpu")
     logits, features = predictor.forward(batch)
     # By hand: numpy's mirror and torch's crop, one forward pass each.
     mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (
@@ -154,15 +155,15 @@ def test_the_answer_is_the_mean_over_the_views(batch):
 
 
 def test_one_view_is_plain_to_the_bit_and_the_views_can_be_switched_off(batch, caplog):
-    plain = Predictor(bundle((PLAIN,)), device="cpu").forward(batch)
+    plain = load_predictor(bundle((PLAIN,)), device="cpu").forward(batch)
     with caplog.at_level("WARNING"):
-        without_views = Predictor(bundle(), device="cpu", tta=False).forward(batch)
+        without_views = load_predictor(bundle(), device="cpu", tta=False).forward(batch)
     assert "6 variants of each file" in caplog.text
     for first, second in zip(plain, without_views, strict=True):
         assert np.array_equal(first, second)
     assert tta_views_for("picture", 1) == tta_views_for("strain", 1) == (PLAIN,)
     caplog.clear()
-    Predictor(bundle((PLAIN,)), device="cpu", tta=False)
+    load_predictor(bundle((PLAIN,)), device="cpu", tta=False)
     assert not caplog.text
 
 

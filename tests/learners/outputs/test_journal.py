@@ -15,6 +15,7 @@ from learners.cli import console
 from learners.inference.decoding import group_by_round
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import save_bundle
 from learners.outputs.base import OUTPUTS
 from learners.outputs.journal import Journal
@@ -91,7 +92,7 @@ def test_batches_are_the_same_from_the_end_of_a_round(models, files, monkeypatch
     """They agree to the last bit: rounds end with recordings, in the middle of a batch."""
     monkeypatch.setattr("learners.inference.decoding.ROUND", 2)
     names = [str(files / f"{n}.wav") for n in range(5)] * 2
-    predictor = Predictor(models / "sound", bs=3)
+    predictor = load_predictor(models / "sound", bs=3)
     rounds = [*group_by_round(predictor.predict(names), 3)]
     assert len(rounds) > 2
     done = len(rounds[0])

@@ -24,7 +24,7 @@ from learners.evaluation.rules import operating_points
 from learners.events.counts import events_of
 from learners.inference.exporting import export_onnx
 from learners.inference.predictions import FIELDS, Prediction, decided_again, predictions_from
-from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import Bundle
 from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
@@ -112,7 +112,7 @@ def predicted(
 ) -> list[Prediction]:
     """Return what a predictor with these flags answers to the outputs of a network."""
     _, logits, features = outputs
-    predictor = Predictor(model, top=len(CLASSES), **overrides)  # type: ignore[arg-type]
+    predictor = load_predictor(model, top=len(CLASSES), **overrides)  # type: ignore[arg-type]
     return predictor.decide([Part(f"{n}.wav", 0.0, 1.0) for n in range(N)], logits, features)
 
 

@@ -27,7 +27,7 @@ from learners.backbones.spec import SOUND
 from learners.cli.settings import SOUND_BACKBONE, Settings
 from learners.finetune import main
 from learners.inference.embedding import embed
-from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import load_bundle
 from learners.runs import backbone_selection
 from learners.runs.backbone_selection import Candidate, choose, compare, select_backbone
@@ -337,7 +337,7 @@ def test_a_body_of_sound_is_trained_and_predicts_windows_of_any_length(pitches, 
     assert not torch.equal(before[last], after[last])
     tone = np.sin(2 * np.pi * 3000 * np.arange(24_000) / 8000)
     soundfile.write(tmp_path / "long.wav", 0.5 * tone, 8000)
-    ((_, windows),) = Predictor(bundle, device="cpu").predict_windows([tmp_path / "long.wav"])
+    ((_, windows),) = load_predictor(bundle, device="cpu").predict_windows([tmp_path / "long.wav"])
     assert len(windows) > 4
     assert {window.prediction.best for window in windows} == {"high"}
 

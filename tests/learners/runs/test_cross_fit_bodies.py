@@ -22,7 +22,7 @@ from datasets.steps.reading import read_items
 from learners.cli.settings import Settings
 from learners.evaluation.held_out import outputs_of_rows
 from learners.finetune import main
-from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import Bundle, load_bundle
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.rmds import PER_AXIS, RMDS
@@ -90,7 +90,7 @@ def bodies(run: Path) -> list[tuple[Bundle, pd.DataFrame]]:
 def outputs(model: Bundle, items: pd.DataFrame) -> tuple[NDArray[Any], NDArray[Any]]:
     for name in ("start", "end", "gps"):
         items = items.assign(**{name: np.nan}) if name not in items else items
-    found, _, paths = outputs_of_rows(Predictor(model, engine="torch"), items)
+    found, _, paths = outputs_of_rows(load_predictor(model, engine="torch"), items)
     assert paths == items["path"].tolist()
     assert found.features is not None
     return found.logits, found.features

@@ -18,7 +18,7 @@ from datasets.steps.base import Asked
 from datasets.steps.reading import read_items
 from learners.cli.settings import Settings
 from learners.finetune import main
-from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.model.bundle import Bundle, load_bundle
 from learners.model.tensors import sha256
 from learners.rule.tree_rule import TreeRule
@@ -107,7 +107,8 @@ def test_unknown_files_that_look_like_a_class_learnt_since_are_named_and_not_cou
 ) -> None:
     unknown = [str(file) for file in sorted((root / "two" / "unknown").iterdir())]
     best = {
-        one.path: one.best for one in Predictor(new_run / "model", device="cpu").predict(unknown)
+        one.path: one.best
+        for one in load_predictor(new_run / "model", device="cpu").predict(unknown)
     }
     doubtful = {path for path in unknown if best[path] == "blue"}
     assert {str(path) for path in (root / "two" / "unknown").glob("blue*")} <= doubtful

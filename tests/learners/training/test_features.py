@@ -18,6 +18,7 @@ from torch.nn import functional
 from learners.backbones.building import NetworkSpec, build
 from learners.finetune import main
 from learners.inference.predictor import Predictor
+from learners.loading.predictor import load_predictor
 from learners.machine import keep_thread_count
 from learners.model.bundle import Bundle
 from learners.training import callbacks, features
@@ -250,7 +251,7 @@ def test_the_frozen_body_gives_the_outputs_of_prediction(folder, tmp_path, name,
     spec = NetworkSpec(name, 3, learn.dls.one_batch()[0].shape[-1], head="linear")
     _, spec, preprocessing = build(spec, pretrained=False)
     model = Bundle(built=learn.model, spec=spec, classes=[*"abc"], preprocessing=preprocessing)
-    _, *expected = Predictor(model, device="cpu").outputs(parts)
+    _, *expected = load_predictor(model, device="cpu").outputs(parts)
     for ours, theirs in zip((logits, pooled), expected, strict=True):
         np.testing.assert_allclose(np.concatenate(ours), theirs, rtol=1e-4, atol=1e-5)
 

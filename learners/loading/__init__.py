@@ -1,0 +1,1 @@
+"""Loads a model to predict with: for the commands, the page, and programs."""
