@@ -43,7 +43,7 @@ from learners.runs.cross_fitting import LEARNT, MEASURED, protocol
 from learners.runs.run import CrossFit, Prepared, Run
 from learners.training.cross_fit import IN_ALL, MOST, assign_folds
 from learners.training.keep import Kept, middle
-from learners.training.members import Trained, train_members
+from learners.training.members import OnImprovement, Trained, Training, train_members
 from learners.training.probe import ByPart
 
 log = logging.getLogger(__name__)
@@ -202,6 +202,15 @@ def _keys(rows: pd.DataFrame) -> list[tuple[str, str]]:
     return [*zip(rows["path"], rows["group"].astype(str), strict=True)]
 
 
+def training_of(
+    run: Prepared, *, cross_fitted: bool = False, chosen: Kept | None = None
+) -> Training:
+    """What the networks of a run are trained on, and how."""
+    return Training(
+        run.folder, run.items, run.settings, run.device, run.task, run.decoded, run.origin, cross_fitted, chosen
+    )  # fmt: skip
+
+
 def train_bodies(
     run: Prepared,
     folds: Division,
@@ -258,7 +267,7 @@ def _train(
     run: Prepared,
     turn: int,
     count: int,
-    on_improvement: Callable[[nn.Sequential, Kept, ByPart], None] | None,
+    on_improvement: OnImprovement | None,
     *,
     cross_fitted: bool,
 ) -> Trained:
@@ -273,10 +282,8 @@ def _train(
     set_seed(run.settings.train.seed, reproducible=True)
     built = (deepcopy(run.network), run.spec, run.preprocessing)
     with progress.part(words):
-        return train_members(
-            folder, run.items, run.settings, run.device, run.task, built, run.decoded,
-            on_improvement=on_improvement, cross_fitted=cross_fitted,
-        )  # fmt: skip
+        training = training_of(replace(run, folder=folder), cross_fitted=cross_fitted)
+        return train_members(training, built, on_improvement)
 
 
 def _ended(bodies: Bodies, count: int) -> Bodies:
@@ -302,10 +309,9 @@ def train_on_all(run: Prepared, bodies: Bodies) -> Trained | None:
     set_seed(settings.train.seed, reproducible=True)
     try:
         with progress.part(f"Body {count + 1} of {count + 1}"):
-            trained = train_members(
-                run.folder, run.items._replace(rows=rows), settings, run.device, run.task,
-                (run.network, run.spec, run.preprocessing), run.decoded, chosen=bodies.chosen,
-            )  # fmt: skip
+            run = replace(run, items=run.items._replace(rows=rows), settings=settings)
+            built = (run.network, run.spec, run.preprocessing)
+            trained = train_members(training_of(run, chosen=bodies.chosen), built)
     except KeyboardInterrupt:
         if distributed.count() > 1:
             raise

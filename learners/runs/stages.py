@@ -52,6 +52,7 @@ from learners.runs.cross_fit_bodies import (
     measured_by,
     train_bodies,
     train_on_all,
+    training_of,
 )
 from learners.runs.cross_fitting import (
     as_measured,
@@ -96,10 +97,9 @@ def train(run: Prepared) -> Run:
         trained = trained._replace(interrupted=True)
         run, cross_fitted, bodies = replace(run, items=items), False, None
     if trained is None:
-        trained = train_members(
-            run.folder, run.items, run.settings, run.device, run.task, (run.network, run.spec, run.preprocessing),
-            run.decoded, run.origin, on_improvement=partial(_write_model_so_far, run), cross_fitted=cross_fitted,
-        )  # fmt: skip
+        training = training_of(run, cross_fitted=cross_fitted)
+        built = (run.network, run.spec, run.preprocessing)
+        trained = train_members(training, built, partial(_write_model_so_far, run))
     table = run.items.table
     distributed.close_group()
     kept = "; ".join(map(kept_in_words, trained.kept))

@@ -9,16 +9,18 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pandas as pd
 from fastai.callback.core import Callback
 from fastai.callback.progress import ProgressCallback  # noqa: F401  (adds no_bar to Learner)
 from fastai.data.block import TransformBlock
 from fastai.data.core import DataLoaders
 from fastai.torch_core import set_seed
+from numpy.typing import NDArray
 from torch import nn
 
 from datasets.core.errors import SecondhandError
@@ -62,6 +64,7 @@ from learners.training.cross_fit import read_features, starts_anew
 from learners.training.describe import kept_in_words
 from learners.training.keep import Keep, Kept
 from learners.training.learner import fine_tune, make_learner, tracking_callbacks
+from learners.training.objectives import Objective
 from learners.training.probe import ByPart
 from learners.training.records import History, Improvements, Records
 from learners.training.speed import describe_speed, workers_for
@@ -71,6 +74,8 @@ log = logging.getLogger(__name__)
 
 #: A network, its spec with "auto" resolved, and the preprocessing of its weights.
 Built = tuple[nn.Sequential, NetworkSpec, Preprocessing]
+#: Takes a copy of a network in training, which of its weights these are, and the features of the body.
+OnImprovement = Callable[[nn.Sequential, Kept, ByPart], None]
 
 
 class Trained(NamedTuple):
@@ -91,138 +96,138 @@ class Trained(NamedTuple):
     features: ByPart
 
 
+@dataclass(frozen=True)
+class Training:
+    """What networks are trained on, and how.
+
+    Attributes
+    ----------
+    folder : where ``history.csv`` and ``checkpoint/`` of the first network go; those of the second are
+        ``history-2.csv`` and ``checkpoint/member-2/``, and so on.
+    settings : resolved settings.
+    decoded : from `decoded_pictures`.
+    origin : as in `build_network`.
+    cross_fitted : as in `learners.training.learner.fine_tune`.
+    chosen : as in `Keep`.
+    """
+
+    folder: Path
+    items: Loaded
+    settings: Settings
+    device: str
+    task: Task
+    decoded: DecodedPictures
+    origin: Bundle | None = None
+    cross_fitted: bool = False
+    chosen: Kept | None = None
+
+    @property
+    def taught(self) -> pd.DataFrame:
+        """The rows to learn from."""
+        return self._rows("train")
+
+    @cached_property
+    def objective(self) -> Objective:
+        """Loss and metrics, weighted by how often an epoch has each class."""
+        taught = self.taught
+        in_an_epoch = taught.drop_duplicates("place") if "place" in taught else taught
+        counts = in_an_epoch["label"].value_counts()
+        known, known_in_an_epoch = (
+            rows["label"].ne(UNKNOWN).sum() for rows in (taught, in_an_epoch)
+        )
+        return self.task.objective(
+            self.settings.train,
+            [int(counts.get(name, 0)) for name in self.items.labels],
+            background=self.items.has_background,
+            places=known / known_in_an_epoch,
+        )
+
+    @cached_property
+    def groups(self) -> NDArray[Any]:
+        """The group of each row to learn from."""
+        return split_units(self.taught).to_numpy()
+
+    @cached_property
+    def valid_groups(self) -> NDArray[Any]:
+        """The group of each row that validates."""
+        return split_units(self._rows("valid")).to_numpy()
+
+    def network(self, member: int, first: Built) -> Built:
+        """The network of a member before its training, ``first`` that of the first."""
+        if not member:
+            return first
+        seed = self.settings.train.seed + member
+        set_seed(seed, reproducible=True)
+        network, _, _ = build_network(
+            self.folder, self.items, self.settings, self.task, self.origin, member
+        )
+        return network, *first[1:]
+
+    def checkpoint(self, member: int) -> Path:
+        """The folder of a member's checkpoints."""
+        folder = self.folder / "checkpoint"
+        return folder / f"member-{member + 1}" if member else folder
+
+    def records(self, member: int, on_improvement: OnImprovement | None = None) -> Records:
+        """What the training of a member writes, and calls."""
+        train, folder = self.settings.train, self.checkpoint(member)
+        history = f"history-{member + 1}.csv" if member else "history.csv"
+        fits = train.freeze_epochs == "fit"
+        records = Records(
+            History(self.folder / history),
+            Keep(folder, last=train.keep == "last", fitted=fits, chosen=self.chosen),
+            Checkpoints(folder),
+        )
+        if on_improvement is not None and distributed.count() == 1:
+            # Ten more heads follow a fitted head that is to be cross-fitted.
+            last = "unfrozen" if self.cross_fitted or train.epochs else "frozen"
+            records.improvements = Improvements(last, on_improvement)
+        return records
+
+    def _rows(self, split: str) -> pd.DataFrame:
+        return self.items.rows.loc[self.items.rows["split"].eq(split)]
+
+
+class Member(NamedTuple):
+    """A trained network: which weights are ``kept`` in it, None for none; ``interrupted`` : Ctrl-C ended its training."""
+
+    kept: Kept | None
+    interrupted: bool = False
+
+
 def train_members(
-    folder: Path,
-    items: Loaded,
-    settings: Settings,
-    device: str,
-    task: Task,
-    built: Built,
-    decoded: DecodedPictures,
-    origin: Bundle | None = None,
-    on_improvement: Callable[[nn.Sequential, Kept, ByPart], None] | None = None,
-    *,
-    cross_fitted: bool = False,
-    chosen: Kept | None = None,
+    training: Training, built: Built, on_improvement: OnImprovement | None = None
 ) -> Trained:
     """Train ``train.seeds`` networks on the same split, each with its own seed.
 
-    The first writes ``history.csv`` and ``checkpoint/``, the second ``history-2.csv`` and
-    ``checkpoint/member-2/``, and so on. Ctrl-C keeps the finished networks and the best epoch of the
-    current one. A training that an earlier process began is resumed.
+    Ctrl-C keeps the finished networks and the best epoch of the current one. A training that an earlier process began is
+    resumed.
 
     Parameters
     ----------
-    settings : resolved settings.
     built : the first network, from `build_network`.
-    decoded : from `decoded_pictures`.
-    origin : as in `build_network`.
     on_improvement : called during the training with a copy of the first network, see `Improvements`; not where several
         processes train.
-    cross_fitted : as in `learners.training.learner.fine_tune`.
-    chosen : as in `Keep`.
 
     Raises
     ------
     SecondhandError : a setting does not suit the network or the machine.
     KeyboardInterrupt : Ctrl-C before the end of the first epoch, when there is nothing to keep.
     """
-    train, (network, spec, preprocessing) = settings.train, built
-    trained_on = items.rows.loc[items.rows["split"].eq("train")]
-    in_an_epoch = trained_on
-    if "place" in trained_on:
-        in_an_epoch = trained_on.drop_duplicates("place")
-    counts = in_an_epoch["label"].value_counts()
-    known, known_in_an_epoch = (
-        rows["label"].ne(UNKNOWN).sum() for rows in (trained_on, in_an_epoch)
-    )
-    objective = task.objective(
-        train,
-        [int(counts.get(name, 0)) for name in items.labels],
-        background=items.has_background,
-        places=known / known_in_an_epoch,
-    )
-    groups = split_units(trained_on).to_numpy()
-    valid_groups = split_units(items.rows.loc[items.rows["split"].eq("valid")]).to_numpy()
-    members: list[nn.Sequential] = []
-    kept: list[Kept] = []
+    train, items, (_, spec, _) = training.settings.train, training.items, built
+    members, kept = list[nn.Sequential](), list[Kept]()
     interrupted = False
     for member in range(train.seeds):
         if train.seeds > 1:
             log.info("Network %d of %d, seed %d", member + 1, train.seeds, train.seed + member)
-        if member:
-            set_seed(train.seed + member, reproducible=True)
-            network, _, _ = build_network(folder, items, settings, task, origin, member)
-        member_folder = (
-            folder / "checkpoint" / f"member-{member + 1}" if member else folder / "checkpoint"
-        )
-        history = folder / (f"history-{member + 1}.csv" if member else "history.csv")
-        fits, last_phase = train.freeze_epochs == "fit", "unfrozen" if train.epochs else "frozen"
-        records = Records(
-            History(history),
-            Keep(member_folder, last=train.keep == "last", fitted=fits, chosen=chosen),
-            Checkpoints(member_folder),
-        )
-        if on_improvement is not None and not member and distributed.count() == 1:
-            # Ten more heads follow a fitted head that is to be cross-fitted.
-            last = "unfrozen" if cross_fitted else last_phase
-            records.improvements = Improvements(last, on_improvement)
-        if records.checkpoints.trained and (best := records.keep.restore(network)) is not None:
-            log.debug("Already trained. Kept %s", kept_in_words(best))
-            members.append(network.eval())
-            kept.append(best)
-            records.frozen = read_features(member_folder)
-            continue
-        shown = callbacks.ShowProgress()
-        cbs: list[Callback] = [
-            callbacks.LossGuard(),
-            shown,
-            callbacks.Seeds(train.seed + member),
-            callbacks.EpochEnd(records),
-        ]
-        cbs += callbacks.mixed_precision(str(settings.speed.precision), device)
-        cbs += [callbacks.Ema()] if train.ema else []
-        cbs += [callbacks.Compile()] if settings.speed.compile else []
-        if distributed.is_first():
-            cbs += tracking_callbacks(settings.run.track, member_folder if member else folder)
-        learn = make_learner(
-            _build_loaders(folder, items, preprocessing, settings, decoded, device, task),
-            network,
-            preprocessing,
-            train,
-            objective=objective,
-            cbs=cbs,
-            pretrained=settings.network.pretrained,
-        )
-        accelerate(learn)
-        if member == 0:
-            _log_network(network, spec, settings.speed, learn.dls.train.num_workers, device)
-        if records.resume(learn.model):
-            phase, epoch = records.checkpoints.position
-            log.info("Resuming: %s, epoch %d", "all layers" if phase else "head only", epoch + 1)
-            records.frozen = read_features(member_folder)
-        with closing(shown), learn.no_bar(), learn.no_logging(), explain_errors():
-            try:
-                fine_tune(
-                    learn, train, objective, groups=groups, valid_groups=valid_groups,
-                    warm_start=origin is not None and not starts_anew(origin, items.table),
-                    cross_fitted=cross_fitted,
-                    records=records,
-                )  # fmt: skip
-            except KeyboardInterrupt:
-                if distributed.count() > 1:  # the launcher kills processes after a few seconds
-                    raise
-                log.warning("Interrupted. The run is completed with the best epoch so far")
-                interrupted = True
-        best = distributed.first_process_value(partial(records.keep.restore, network))
+        of_member = training.network(member, built)
+        records = training.records(member, None if member else on_improvement)
+        best, interrupted = train_one(training, member, of_member, records)
         if best is not None:
-            log.info("Kept %s", kept_in_words(best))
-            log.info("These weights are chosen automatically: you need not do anything")
-            members.append(network.eval())
+            members.append(of_member[0].eval())
             kept.append(best)
         if interrupted:
             break
-        records.checkpoints.finish()
     if not members:
         raise KeyboardInterrupt
     if items.has_background:
@@ -234,6 +239,70 @@ def train_members(
     spec = replace(spec, members=len(members), n_classes=len(items.table.classes))
     features = records.features if train.seeds == 1 else []
     return Trained(trained, spec, kept, interrupted, features)
+
+
+def train_one(training: Training, member: int, built: Built, records: Records) -> Member:
+    """Train a network in place; of one that is trained already the kept weights are read."""
+    network, spec, preprocessing = built
+    if records.checkpoints.trained and (best := records.keep.restore(network)) is not None:
+        log.debug("Already trained. Kept %s", kept_in_words(best))
+        records.frozen = read_features(training.checkpoint(member))
+        return Member(best)
+    settings, shown, interrupted = training.settings, callbacks.ShowProgress(), False
+    learn = make_learner(
+        _build_loaders(training, preprocessing),
+        network,
+        preprocessing,
+        settings.train,
+        objective=training.objective,
+        cbs=[callbacks.LossGuard(), shown, *_callbacks(training, member, records)],
+        pretrained=settings.network.pretrained,
+    )
+    accelerate(learn)
+    if member == 0:
+        _log_network(network, spec, settings.speed, learn.dls.train.num_workers, training.device)
+    if records.resume(learn.model):
+        phase, epoch = records.checkpoints.position
+        log.info("Resuming: %s, epoch %d", "all layers" if phase else "head only", epoch + 1)
+        records.frozen = read_features(training.checkpoint(member))
+    origin = training.origin
+    with closing(shown), learn.no_bar(), learn.no_logging(), explain_errors():
+        try:
+            fine_tune(
+                learn, settings.train, training.objective,
+                groups=training.groups, valid_groups=training.valid_groups,
+                warm_start=origin is not None and not starts_anew(origin, training.items.table),
+                cross_fitted=training.cross_fitted,
+                records=records,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            if distributed.count() > 1:  # the launcher kills processes after a few seconds
+                raise
+            log.warning("Interrupted. The run is completed with the best epoch so far")
+            interrupted = True
+    best = distributed.first_process_value(partial(records.keep.restore, network))
+    if best is not None:
+        log.info("Kept %s", kept_in_words(best))
+        log.info("These weights are chosen automatically: you need not do anything")
+    if not interrupted:
+        records.checkpoints.finish()
+    return Member(best, interrupted)
+
+
+def _callbacks(training: Training, member: int, records: Records) -> list[Callback]:
+    """The callbacks of a member's training, but for those that watch its loss and show it."""
+    settings = training.settings
+    cbs: list[Callback] = [
+        callbacks.Seeds(settings.train.seed + member),
+        callbacks.EpochEnd(records),
+    ]
+    cbs += callbacks.mixed_precision(str(settings.speed.precision), training.device)
+    cbs += [callbacks.Ema()] if settings.train.ema else []
+    cbs += [callbacks.Compile()] if settings.speed.compile else []
+    if distributed.is_first():
+        folder = training.checkpoint(member) if member else training.folder
+        cbs += tracking_callbacks(settings.run.track, folder)
+    return cbs
 
 
 def _log_network(
@@ -323,20 +392,13 @@ def _copy_weights_of(
             log.debug("Classes %s: %s", what, ", ".join(names))
 
 
-def _build_loaders(
-    folder: Path,
-    items: Loaded,
-    preprocessing: Preprocessing,
-    settings: Settings,
-    decoded: DecodedPictures,
-    device: str,
-    task: Task,
-) -> DataLoaders:
+def _build_loaders(training: Training, preprocessing: Preprocessing) -> DataLoaders:
+    items, settings, decoded = training.items, training.settings, training.decoded
     augment = settings.augment
     block: TransformBlock
     # Validation has batches of twice the size, of one byte for each of three colours.
     batch = 2 * settings.train.bs * 3 * math.prod(preprocessing.shape)
-    workers = workers_for(settings.speed, device, decoded=decoded.fits, batch=batch)
+    workers = workers_for(settings.speed, training.device, decoded=decoded.fits, batch=batch)
     if not KINDS[items.table.kind].opened:
         block, workers = LookupBlock(items.table.fact(Inputs).lookup), 0
     elif items.spectrogram is None:
@@ -349,7 +411,9 @@ def _build_loaders(
                 PictureOpener(preprocessing, augment.min_scale, decoded), *_pictures(items)
             )
     else:
-        signal_augmentation = SignalAugmentation(augment.augment_strength, mixed=task.exclusive)
+        signal_augmentation = SignalAugmentation(
+            augment.augment_strength, mixed=training.task.exclusive
+        )
         cache = picture_cache(settings.signal)
         block = SpectrogramBlock(
             items.spectrogram, preprocessing, signal_augmentation, cache, decoded
@@ -358,11 +422,11 @@ def _build_loaders(
         items.rows,
         block,
         items.labels,
-        target=task.target(items.labels),
+        target=training.task.target(items.labels),
         bs=settings.train.bs,
         workers=workers,
-        path=str(folder),
-        device=device,
+        path=str(training.folder),
+        device=training.device,
     )
 
 

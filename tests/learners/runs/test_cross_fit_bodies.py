@@ -31,6 +31,7 @@ from learners.runs.cross_fit_bodies import divide
 from learners.runs.run import Prepared, prepare
 from learners.training import learner
 from learners.training.keep import Choice, Kept, middle
+from learners.training.members import Training
 from tests.asked import asked
 from tests.learners.mislabelled import write_mislabelled
 from tests.learners.stops import Stop, assert_same, interrupt_in, with_callback
@@ -58,11 +59,10 @@ def whole(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out, counts = tmp_path_factory.mktemp("runs") / "whole", list[int]()
     real = cross_fit_bodies.train_members
 
-    def train(folder: Path, items: Any, *more: Any, **named: Any) -> Any:
-        taught = items.rows.loc[items.rows["split"].eq("train"), "path"]
-        counts.append(taught.nunique())
+    def train(training: Training, *more: Any) -> Any:
+        counts.append(training.taught["path"].nunique())
         (out.parent / "taught").write_text(json.dumps(counts))
-        return real(folder, items, *more, **named)
+        return real(training, *more)
 
     with pytest.MonkeyPatch.context() as patch:
         share_kept(patch, 1.0, 0.25)
