@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from datasets.core.conflicts import Conflict, Refused
 from datasets.core.options import Checked, Limits, option, positional
 
 #: Addresses that only this computer reaches.
 LOCAL = ("127.0.0.1", "localhost", "::1")
+#: Why training needs passwords where others reach the page, and what to do.
+VISITORS = "it lets visitors read and write files of this machine"
+GIVE_AUTH = "give --auth NAME:PASSWORD"
+
+
+def split_pairs(auth: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and passwords of ``NAME:PASSWORD``; "" for what is missing."""
+    pairs = (pair.partition(":") for pair in auth)
+    return [(name, password) for name, _, password in pairs]
 
 
 @dataclass(kw_only=True)
@@ -93,21 +104,36 @@ class PageSettings(FeatureSettings, LimitSettings):
     @property
     def passwords(self) -> list[tuple[str, str]]:
         """Names and passwords of the visitors that are let in; without any, everybody is."""
-        pairs = (pair.partition(":") for pair in self.auth)
-        return [(name, password) for name, _, password in pairs]
+        return split_pairs(self.auth)
 
-    def conflicts(self) -> dict[str, object]:
-        away = self.share or self.allow_host or not self.local
-        return {
-            "--auth: the name or the password is missing; write NAME:PASSWORD": not all(
-                name and password for name, password in self.passwords
-            ),
-            "--label or --pool without a model (name a model folder)": (
-                (self.label or self.pool) and self.train and not self.models
-            ),
-            "--train with --host, --allow-host or --share, without --auth (it lets visitors read and write files of "
-            "this machine: give --auth NAME:PASSWORD)": self.train and away and not self.auth,
-            f"--train {self.train}, which is a model folder (name models first: python -m app {self.train} --train)": (
-                self.train and (self.train / "config.json").is_file()
-            ),
-        }
+    conflicts = (
+        Refused(
+            "auth",
+            "the name or the password is missing",
+            "write NAME:PASSWORD",
+            of=lambda pairs: not all(name and password for name, password in split_pairs(pairs)),
+            secret=True,
+        ),
+        *(
+            Conflict(name, "train", remedy="name a model folder", unless="models")
+            for name in ("label", "pool")
+        ),
+        Conflict(
+            "train",
+            "host",
+            VISITORS,
+            GIVE_AUTH,
+            clash=lambda train, host: train and host not in LOCAL,
+            unless="auth",
+        ),
+        *(
+            Conflict("train", name, VISITORS, GIVE_AUTH, unless="auth")
+            for name in ("allow_host", "share")
+        ),
+        Refused(
+            "train",
+            "that is a model folder",
+            "name models first: python -m app MODEL --train",
+            of=lambda folder: folder and (folder / "config.json").is_file(),
+        ),
+    )

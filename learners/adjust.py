@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from datasets.core.conflicts import Need
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Checked, option, positional
 from learners.cli import console, result
-from learners.cli.commands import KEEP_KNOWN, MODEL, THRESHOLD, overwriting
+from learners.cli.commands import KEEP_KNOWN, MODEL, OVERWRITING, THRESHOLD
 from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
@@ -51,12 +52,7 @@ class AdjustSettings(Checked):
         parts = {"keep_known": self.keep_known, "threshold": self.threshold}
         return {name: value for name, value in parts.items() if value is not None}
 
-    def conflicts(self) -> dict[str, object]:
-        return overwriting(self.out, overwrite=self.overwrite) | {
-            f"--out {self.out} without --keep-known or --threshold (name the rule)": self.out
-            is not None
-            and not self.rule
-        }
+    conflicts = (OVERWRITING, Need("out", ("keep_known", "threshold"), "name the rule"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from datasets.core.conflicts import Conflict, Missing
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.options import option, positional
 from learners.cli import console, result
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 ENOUGH = 10
 #: Accuracy of answers that a threshold for the site aims at, if the model has no target of its own.
 TARGET = 0.95
+
+
+#: What a call has to name.
+EITHER = "name either files to draw from, or a labelled table as --labels"
 
 
 @dataclass(kw_only=True)
@@ -54,13 +59,10 @@ class AuditSettings(PoolSettings):
         "--labels: folder for a copy of the model with temperature and threshold fitted to these labels.",
     )
 
-    def conflicts(self) -> dict[str, object]:
-        return {
-            "--labels with files, or neither (name either files to draw from, or a labelled table as --labels)": bool(
-                self.paths
-            )
-            == (self.labels is not None)
-        }
+    conflicts = (
+        Conflict("labels", "paths", remedy=EITHER),
+        Missing(("labels", "paths"), "neither files nor --labels", EITHER),
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from datasets.core.address import absolute
+from datasets.core.conflicts import Missing
 from datasets.core.errors import SecondhandError
 from datasets.core.options import option, positional
 from datasets.core.part import Part
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import some_files
 from learners.cli import console
-from learners.cli.commands import MOMENT, PoolSettings, overwriting
+from learners.cli.commands import MOMENT, OVERWRITING, PoolSettings
 from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
@@ -63,11 +64,14 @@ class SearchSettings(PoolSettings):
         "near/index.html). Default: standard output.",
     )
 
-    def conflicts(self) -> dict[str, object]:
-        return overwriting(self.out, overwrite=self.overwrite) | {
-            "no files to search (name files or folders, or --embeddings FILE)": not self.paths
-            and self.embeddings is None
-        }
+    conflicts = (
+        OVERWRITING,
+        Missing(
+            ("paths", "embeddings"),
+            "no files to search",
+            "name files or folders, or --embeddings FILE",
+        ),
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,12 +6,12 @@ that YAML can express (objects, deep nesting, aliases) is refused before it is c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, Field, field, fields
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache, partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from datasets.core.errors import SecondhandError, one_line, quoted
 
@@ -114,6 +114,70 @@ def flag(name: str) -> str:
     return "--" + name.rstrip("_").replace("_", "-")
 
 
+@dataclass(frozen=True)
+class Given:
+    """A setting with its value. As text it is what the user types, such as ``--bs 16`` or ``--no-tta``."""
+
+    item: Field[Any]
+    value: Any
+
+    @property
+    def name(self) -> str:
+        """What the user types for any value: ``--bs``, or ``PATH`` where it has no flag."""
+        return name_of(self.item)
+
+    def __bool__(self) -> bool:
+        """Whether it has another value than its default."""
+        return bool(self.value != default_of(self.item))
+
+    def __str__(self) -> str:
+        value, typed = self.value, self.name
+        if isinstance(value, bool):
+            return typed if value else typed.replace("--", "--no-", 1)
+        if isinstance(value, list):
+            value = " ".join(map(str, value[:1])) + " …" * (len(value) > 1)
+        if isinstance(value, float):
+            value = f"{value:.15g}"  # a GPS time has ten digits before the point
+        return str(value) if self.item.metadata["positional"] else f"{typed} {value}"
+
+
+#: The settings of a call by name, without the "_" at the end of ``from_``.
+Call = Mapping[str, Given]
+
+
+def settings_of(sections: Iterable[Any]) -> dict[str, Given]:
+    """The settings of dataclasses, by name."""
+    return {
+        item.name.rstrip("_"): Given(item, getattr(section, item.name))
+        for section in sections
+        for item in fields(section)
+        if item.metadata
+    }
+
+
+class Condition(Protocol):
+    """What a table holds."""
+
+    def problem(self, call: Call) -> str:
+        """What is wrong with a call, and the remedy; "" if nothing is."""
+
+
+def check_conditions(table: Iterable[Condition], call: Call) -> None:
+    """Raise SecondhandError that names everything that is wrong with a call."""
+    if wrong := problems(table, call):
+        raise SecondhandError(f"invalid settings: {'; '.join(wrong)}")
+
+
+def problems(table: Iterable[Condition], call: Call) -> list[str]:
+    """What is wrong with a call, and the remedies."""
+    return [*filter(None, (condition.problem(call) for condition in table))]
+
+
+def name_of(item: Field[Any]) -> str:
+    """A setting as it is typed: ``--bs``, or ``PATH`` where it has no flag."""
+    return item.name.removesuffix("s").upper() if item.metadata["positional"] else flag(item.name)
+
+
 def read_settings(file: Path, *, flag: str = "--config") -> dict[str, Any]:
     """Settings in a YAML file, by name.
 
@@ -200,16 +264,24 @@ def as_yaml(values: Mapping[str, Any]) -> str:
 
 
 class Checked:
-    """Base of dataclasses of settings."""
+    """Base of dataclasses of settings. ``conflicts`` : what excludes what."""
+
+    conflicts: ClassVar[tuple[Condition, ...]] = ()
 
     @property
     def sections(self) -> Mapping[str, Any]:
         """The dataclasses that hold the values, by name."""
         return {"": self}
 
-    def conflicts(self) -> Mapping[str, object]:
-        """Settings that exclude each other, in words, and whether each is the case."""
-        return {}
+    @property
+    def call(self) -> Call:
+        """The settings by name."""
+        return settings_of(self.sections.values())
+
+    @property
+    def table(self) -> Iterable[Condition]:
+        """`conflicts`, and those of the sections that have some."""
+        return self.conflicts
 
     def check(self) -> None:
         """Raise SecondhandError that names every value out of its range and everything that excludes each other."""
@@ -224,7 +296,7 @@ class Checked:
                 if names is not None and value != item.default:
                     problem = names().problem(value)
                     wrong += [f"{flag(item.name)} {value} ({problem})"] * bool(problem)
-        wrong += [conflict for conflict, present in self.conflicts().items() if present]
+        wrong += problems(self.table, self.call)
         if wrong:
             raise SecondhandError(f"invalid settings: {'; '.join(wrong)}")
 

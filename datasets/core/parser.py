@@ -17,7 +17,15 @@ from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin,
 
 from datasets.core.address import as_path, hidden, remembered
 from datasets.core.errors import SecondhandError, did_you_mean
-from datasets.core.options import Checked, as_yaml, check_names, default_of, flag, read_settings
+from datasets.core.options import (
+    Checked,
+    as_yaml,
+    check_names,
+    default_of,
+    flag,
+    name_of,
+    read_settings,
+)
 from datasets.core.program import installed_commands
 
 T = TypeVar("T", bound=Checked)
@@ -290,7 +298,7 @@ class Parser(argparse.ArgumentParser):
             return converted(hint, value)
         except ValueError as error:
             means = item.metadata["means"] and f": {item.metadata['means']}"
-            raise WrongCall(f"{self._named(name)} {value}: {error}{means}") from None
+            raise WrongCall(f"{name_of(item)} {value}: {error}{means}") from None
 
     def _of_file(self, named_by: str, file: Path) -> dict[str, Any]:
         """The settings of a file; raises SecondhandError that names it and what is wrong."""
@@ -313,14 +321,9 @@ class Parser(argparse.ArgumentParser):
 
     def _missing(self, settings: Sequence[str]) -> str:
         """Which settings without a default were not given."""
-        names = [self._named(name) for name in settings]
+        names = [name_of(self.settings[name][0]) for name in settings]
         are = "is" if len(names) == 1 else "are"
         return f"{' and '.join(names)} {are} missing.\nusage: {installed_commands(str(self.usage))}"
-
-    def _named(self, name: str) -> str:
-        """A setting as it is typed: ``--bs``, or ``PATH`` where it has no flag."""
-        positional = self.settings[name][0].metadata["positional"]
-        return name.removesuffix("s").upper() if positional else flag(name)
 
     def _unexpected(self, words: Sequence[str]) -> str:
         """What is wrong with words that belong to no flag."""

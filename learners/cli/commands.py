@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from datasets.cameras.settings import DEPLOYMENTS
 from datasets.core.address import is_address
-from datasets.core.options import Checked, Limits, flag, option, positional
+from datasets.core.conflicts import Conflict, Missing, Need, Refused
+from datasets.core.options import Checked, Condition, Limits, option, positional
 from datasets.items.settings import CHANNEL, LABEL_COLUMN, PATH_COLUMN
 from datasets.kinds.base import KINDS
 from datasets.sources.settings import TIER
@@ -34,6 +35,10 @@ KEEP_KNOWN = (
     "Fraction of the known files that the overall score lets pass, as finetune --keep-known, but 0.5 to 1: higher values "
     "answer more files, also of unknown classes."
 )
+
+
+#: Without ``--out`` there is nothing to replace.
+OVERWRITING = Need("overwrite", ("out",), "name it, or leave out --overwrite")
 
 
 @dataclass(kw_only=True)
@@ -172,8 +177,7 @@ class OutputSettings(Checked):
         False, "With --triggers: add a column with the probability of each class, named after it."
     )
 
-    def conflicts(self) -> dict[str, object]:
-        return overwriting(self.out, overwrite=self.overwrite)
+    conflicts: ClassVar[tuple[Condition, ...]] = (OVERWRITING,)
 
 
 @dataclass(kw_only=True)
@@ -189,11 +193,12 @@ class PredictSettings(OutputSettings, OverrideSettings, EngineSettings):
         metavar="ADDRESS",
     )
 
-    def conflicts(self) -> dict[str, object]:
-        return super().conflicts() | {
-            "no files to predict (name files or folders, or --triggers)": not self.paths
-            and self.triggers is None
-        }
+    conflicts = (
+        *OutputSettings.conflicts,
+        Missing(
+            ("paths", "triggers"), "no files to predict", "name files or folders, or --triggers"
+        ),
+    )
 
 
 @dataclass(kw_only=True)
@@ -240,18 +245,11 @@ class EvaluateSettings(OverrideSettings):
     out: str = option("report", "Folder to write the report to.", metavar="FOLDER")
     overwrite: bool = option(False, "Replace an older report at --out.")
 
-    def conflicts(self) -> dict[str, object]:
-        of_labels = ("unknown", "strain", "label_column", "events")
-        return {
-            f"--out {self.out} (name a folder on a disk)": is_address(self.out),
-            **{
-                f"{flag(name)} with --no-labels (leave one of them out)": getattr(self, name)
-                and not self.labels
-                for name in of_labels
-            },
-            "--gap without --events (give it too, or leave --gap out)": self.gap
-            and not self.events,
-        }
+    conflicts = (
+        Refused("out", "no folder on a disk", "name one", of=is_address),
+        *(Conflict(name, "labels") for name in ("unknown", "strain", "label_column", "events")),
+        Need("gap", ("events",), "give it too, or leave --gap out"),
+    )
 
 
 @dataclass(kw_only=True)
@@ -260,10 +258,3 @@ class PoolSettings(ComputeSettings, EngineSettings):
 
     model: str = positional(MODEL)
     overwrite: bool = option(False, "Replace the files at --out.")
-
-
-def overwriting(out: Path | None, *, overwrite: bool) -> dict[str, object]:
-    """The conflict of ``--overwrite`` without ``--out``: there is nothing to replace."""
-    return {
-        "--overwrite without --out (name it, or leave out --overwrite)": overwrite and out is None
-    }

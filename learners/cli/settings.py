@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.cameras.settings import PlaceSettings
 from datasets.core.address import as_path
+from datasets.core.conflicts import Conflict, Refused
 from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.options import Checked, Limits, option
 from datasets.core.scanning import absolute_path
@@ -49,6 +50,14 @@ MAX_MEMBERS = 16
 #: Most bodies of ``--cross-fit``: ten leave each as many files to learn from as heads that are cross-fitted. And their number
 #: where it is left to the program.
 MAX_BODIES, USUAL_BODIES = 10, 3
+
+
+def candidates(backbone: str) -> list[str]:
+    """The backbones that ``auto`` or ``auto:NAME,NAME`` compares; empty for any other ``--backbone``."""
+    auto, _, named = backbone.partition(":")
+    if auto != "auto":
+        return []
+    return list(dict.fromkeys(filter(None, named.split(",")))) or list(CANDIDATES)
 
 
 @dataclass(frozen=True)
@@ -89,10 +98,7 @@ class NetworkSettings:
     @property
     def candidates(self) -> list[str]:
         """The backbones that ``--backbone auto`` compares; empty for any other ``--backbone``."""
-        auto, _, named = self.backbone.partition(":")
-        if auto != "auto":
-            return []
-        return list(dict.fromkeys(filter(None, named.split(",")))) or list(CANDIDATES)
+        return candidates(self.backbone)
 
     @property
     def pretrained(self) -> bool:
@@ -286,6 +292,27 @@ PATHS = (
 )  # fmt: skip
 
 
+def _number_with(bodies: int | Literal["auto"], other: Any) -> bool:
+    """Whether a number of bodies is asked for, and another setting is given."""
+    return bodies not in (0, "auto") and other is not None
+
+
+#: What ``--cross-fit`` with a number does not go with; with auto it gives way.
+AGAINST_CROSS_FIT = (
+    Conflict("cross_fit", "cv", "each of its folds is tested already", clash=_number_with),
+    Conflict("cross_fit", "fold", "its files measure", clash=_number_with),
+    Conflict("cross_fit", "split_by", "the files recorded last measure", clash=_number_with),
+    Conflict("cross_fit", "from", "that body has learnt from files already", clash=_number_with),
+    Conflict("cross_fit", "labels", "it is for one label a file", clash=_number_with),
+    Conflict(
+        "cross_fit",
+        "seeds",
+        "one network stands for the bodies",
+        clash=lambda bodies, seeds: _number_with(bodies, seeds) and seeds > 1,
+    ),
+)
+
+
 @dataclass(frozen=True)
 class Settings(Checked):
     """All settings of a fine-tuning run, by section. Outside of the program they are flat: a flag or
@@ -308,6 +335,37 @@ class Settings(Checked):
     confidence: ConfidenceSettings = field(default_factory=ConfidenceSettings)
     run: RunSettings = field(default_factory=RunSettings)
     chosen: frozenset[str] = field(default=frozenset(), compare=False)
+    conflicts = (
+        Conflict(
+            "epochs",
+            "freeze_epochs",
+            "nothing would be trained",
+            clash=lambda epochs, frozen: epochs == frozen == 0,
+        ),
+        Conflict(
+            "accumulate",
+            "bs",
+            remedy="use a multiple of --bs",
+            clash=lambda files, batch: batch > 0 and (files or 0) % batch,
+        ),
+        Conflict(
+            "background",
+            "head",
+            remedy="use --head linear",
+            clash=lambda background, head: background and head == "cosine",
+        ),
+        Conflict(
+            "weights",
+            "backbone",
+            remedy="name the backbone",
+            clash=lambda weights, backbone: weights != "published" and candidates(backbone),
+        ),
+        Conflict("split_by", "cv", remedy="use one of them"),
+        Conflict("split_by", "fold", remedy="use one of them"),
+        Conflict("background", "classes_table", remedy="use one of the two"),
+        Refused("cross_fit", "one body", "give at least 2, or 0 for none", of=lambda n: n == 1),
+        *AGAINST_CROSS_FIT,
+    )
 
     @property
     def sections(self) -> dict[str, Any]:
@@ -361,47 +419,12 @@ class Settings(Checked):
             values["spectrogram"] = spectrogram_text(self.signal.spectrogram)
         return self.filled(**values)
 
-    def conflicts(self) -> dict[str, object]:
-        network, train, splits, classes = self.network, self.train, self.splits, self.classes
-        weights = f"--weights {network.weights}" if network.weights != "published" else ""
-        return {
-            "--epochs 0 with --freeze-epochs 0": train.epochs == train.freeze_epochs == 0,
-            f"--accumulate {train.accumulate} with --bs {train.bs} (use a multiple of --bs)": train.bs
-            > 0
-            and (train.accumulate or 0) % train.bs,
-            "--background with --head cosine (use --head linear)": classes.background
-            and network.head == "cosine",
-            f"{weights} with --backbone auto (name the backbone)": weights and network.candidates,
-            "--split-by with --cv or --fold (use one of them)": self.places.split_by
-            and (splits.cv is not None or splits.fold is not None),
-            "--background with --classes-table (use one of the two)": classes.background
-            and classes.classes_table,
-            "--cross-fit 1 (give at least 2 bodies, or 0 for none)": train.cross_fit == 1,
-            f"--cross-fit {train.cross_fit} with {self.against_cross_fit} (leave one of them out)": train.cross_fit
-            not in (0, "auto")
-            and self.against_cross_fit,
-        }
-
     @property
     def against_cross_fit(self) -> str:
         """The flag that ``--cross-fit`` does not go with, and why; "" if there is none."""
-        splits, train = self.splits, self.train
-        return next(
-            (
-                words
-                for words, given in {
-                    "--cv: each of its folds is tested already": splits.cv is not None,
-                    "--fold: its files measure": splits.fold is not None,
-                    "--split-by: the files recorded last measure": self.places.split_by is not None,
-                    "--from: that body has learnt from files already": self.warm_start.from_
-                    is not None,
-                    "--labels: it is for one label a file": self.data.multi_label,
-                    f"--seeds {train.seeds}: one network stands for the bodies": train.seeds > 1,
-                }.items()
-                if given
-            ),
-            "",
-        )
+        call = self.filled(cross_fit=USUAL_BODIES).call
+        found = next((one for one in AGAINST_CROSS_FIT if one.problem(call)), None)
+        return "" if found is None else f"{call[found.second]}: {found.why}"
 
 
 def _whole(value: Any) -> Any:

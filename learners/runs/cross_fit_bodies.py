@@ -126,6 +126,8 @@ def divide(run: Prepared) -> Division | None:
 
 def _why_not(run: Prepared) -> str:
     """Why the files of a run are not to be divided; "" if they may be."""
+    if not run.task.exclusive:
+        return "it is for one label a file"
     unsplit, frame = run.items.table.fact(Unsplit).frame, run.items.table.frame
     named = sorted({"valid", "calibration"} & {*unsplit["split"]})
     if named:

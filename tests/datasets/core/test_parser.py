@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
+from datasets.core.conflicts import Conflict
 from datasets.core.errors import SecondhandError
 from datasets.core.options import Checked, Limits, option, positional
 from datasets.core.parser import Parser, WrongCall, converted, metavar
@@ -69,10 +70,7 @@ class Drawing(Shared):
     names: list[str] = option([], "Names.")
     grid: bool = option(True, "Draw a grid.")
 
-    def conflicts(self) -> dict[str, object]:
-        return {
-            "--no-grid with --kind lines (use --kind dots)": not self.grid and self.kind == "lines"
-        }
+    conflicts = (Conflict("grid", "kind", remedy="use --kind dots"),)
 
 
 HELP = """usage: python -m learners.draw MODEL [PATH...] [flags]

@@ -175,14 +175,17 @@ def test_print_config_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture
         ({"keep_known": 2}, "--keep-known 2 (must be above 0, at most 1)"),
         ({"target_accuracy": 1}, "--target-accuracy 1 (must be above 0 and below 1, such as 0.99)"),
         ({"wd": math.nan, "clip": 0}, "--wd nan (must be 0 or more); --clip 0 (must be above 0)"),
-        ({"epochs": 0, "freeze_epochs": 0}, "--epochs 0 with --freeze-epochs 0"),
+        (
+            {"epochs": 0, "freeze_epochs": 0},
+            "--epochs 0 with --freeze-epochs 0 (nothing would be trained: leave one of them out)",
+        ),
         ({"accumulate": 20}, "--accumulate 20 with --bs 16 (use a multiple of --bs)"),
         ({"bs": 0, "accumulate": 20}, "--bs 0 (must be 1 or more)"),
         ({"cross_fit": 11}, "--cross-fit 11 (must be auto, or 0 to 10)"),
-        ({"cross_fit": 1}, "--cross-fit 1 (give at least 2 bodies, or 0 for none)"),
+        ({"cross_fit": 1}, "--cross-fit 1 (one body: give at least 2, or 0 for none)"),
         (
             {"overlap": 1, "background": "rest", "head": "cosine"},
-            "--overlap 1 (must be 0 to 0.95); --background with --head cosine (use --head linear)",
+            "--overlap 1 (must be 0 to 0.95); --background rest with --head cosine (use --head linear)",
         ),
     ],
 )

@@ -139,7 +139,7 @@ def test_calls_that_make_no_sense(world, tmp_path):
         str(tmp_path / "r"),
     ]
     for words, message in (
-        (["--gap", "1"], "--gap without --events"),
+        (["--gap", "1"], "--gap 1 without --events"),
         (["--events", "--no-labels"], "--events with --no-labels"),
         (["--events", "--gap", "-1"], "--gap -1.0"),
     ):
