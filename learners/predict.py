@@ -22,9 +22,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from learners.calls.sections.base import SECTIONS, predict_settings
 from learners.cli import console
 from learners.cli.commands import PredictSettings
-from learners.cli.flags import read_call
+from learners.cli.flags import call_parser
 
 if TYPE_CHECKING:
     from learners.inference.options import Options
@@ -41,7 +42,9 @@ USUAL = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    settings = read_call(PredictSettings, argv, __doc__, usual=USUAL)
+    parser = call_parser(__doc__, PredictSettings, *SECTIONS.ours().values(), usual=USUAL)
+    settings = predict_settings(parser.chosen(argv))
+    settings.check()
 
     console.start(settings)
     if settings.out is None:
@@ -64,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The probability of merged rows depends on all classes.
     top = sys.maxsize if call.lists_all and call.top > 0 else call.top
     options = call.options(replace(_options(settings, bundle), top=top))
-    machines = (OnCluster if settings.cluster else Machines)(settings, options, call.on_one_machine)
+    machines = (OnCluster if settings.cluster else Machines)(settings, options)
     predictor = Predictor(
         bundle,
         rule=options.overrides.rule(bundle),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from datasets.core.errors import SecondhandError
-from datasets.core.options import flag
+from datasets.core.options import Condition, check_conditions
 from datasets.core.registry import Registry
-from learners.cli.commands import OutputSettings
 
 if TYPE_CHECKING:
+    from learners.cli.commands import PredictSettings
     from learners.inference.decoding import Pieces
     from learners.inference.machines import Machines
     from learners.inference.options import Options
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from learners.outputs.base import Output
     from learners.predictions.provenance import Provenance
 
-_DEFAULTS = {field.name: field.default for field in fields(OutputSettings)}
-
 
 class Call:
     """A way to call ``learners.predict``.
@@ -29,11 +26,10 @@ class Call:
     Attributes
     ----------
     title : what is predicted, for messages.
+    has_own_format : it is written in a format of its own, and not in that of ``--format``.
     order : calls are asked in this order, and the first that claims the settings of a call predicts.
     flags : settings that only some calls have, and this is one of them.
-    excludes : settings that all calls but this one have.
-    apart : two settings that cannot be combined, and why.
-    needs : a setting, and the one that it needs.
+    conflicts : settings that exclude each other in this call, or that it cannot have.
 
     Raises
     ------
@@ -41,25 +37,25 @@ class Call:
     """
 
     name: ClassVar[str]
+    has_own_format: ClassVar[bool] = False
     title: ClassVar[str]
     order: ClassVar[int] = 100
     flags: ClassVar[tuple[str, ...]] = ()
-    excludes: ClassVar[tuple[str, ...]] = ()
-    apart: ClassVar[tuple[tuple[str, str, str], ...]] = ()
-    needs: ClassVar[tuple[tuple[str, str], ...]] = ()
+    conflicts: ClassVar[tuple[Condition, ...]] = ()
 
-    def __init__(self, settings: Any, bundle: Bundle, output: Output) -> None:
+    def __init__(self, settings: PredictSettings, bundle: Bundle, output: Output) -> None:
         self.settings, self.bundle, self.output = settings, bundle, output
+        self._given = settings.call
         self._check()
 
     @classmethod
-    def claims(cls, settings: Any, bundle: Bundle) -> bool:
+    def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
         """Whether the paths and flags of a call of this model are for it."""
         raise NotImplementedError
 
     def has(self, name: str) -> bool:
         """Whether a setting is given."""
-        return bool(getattr(self.settings, name) != _DEFAULTS[name])
+        return bool(self._given[name])
 
     @property
     def top(self) -> int:
@@ -70,11 +66,6 @@ class Call:
     def lists_all(self) -> bool:
         """Whether predictions list all classes, however many are written."""
         return False
-
-    @property
-    def on_one_machine(self) -> str:
-        """What of the call only one machine can predict, for the message about several; "" for nothing."""
-        return ""
 
     def options(self, options: Options) -> Options:
         """Those of all calls, as this one has them."""
@@ -88,43 +79,17 @@ class Call:
         """Predict, and write the predictions. Returns the exit status: 0, or 3 if some could not be made."""
         raise NotImplementedError
 
-    def _given(self, name: str) -> str:
-        value = getattr(self.settings, name)
-        if isinstance(value, bool):
-            return flag(name)
-        # A GPS time has ten digits before the point.
-        return f"{flag(name)} {value:.15g}" if isinstance(value, float) else f"{flag(name)} {value}"
-
     def _check(self) -> None:
         others = {name for call in in_order() for name in call.flags} - {*self.flags}
-        for name in filter(self.has, (name for name in _DEFAULTS if name in others)):
+        for name in filter(self.has, (name for name in self._given if name in others)):
             titles = " or ".join(call.title for call in in_order() if name in call.flags)
             raise SecondhandError(
-                f"{self._given(name)} is for {titles}, but this call predicts {self.title}. Leave it out"
+                f"{self._given[name]} is for {titles}, but this call predicts {self.title}. Leave it out"
             )
-        for name, other in self.needs:
-            if self.has(name) and not self.has(other):
-                raise SecondhandError(
-                    f"{flag(name)} needs {flag(other)}. Give it too, or leave {flag(name)} out"
-                )
-        for one, other, why in self.apart:
-            if self.has(one) and self.has(other):
-                raise SecondhandError(
-                    f"{self._given(one)} cannot be combined with {self._given(other)}: {why}. Leave one of them out"
-                )
-        if self.output.windows and self.settings.at is not None:
-            raise SecondhandError(
-                f"--format {self.output.name} cannot be combined with {self._given('at')}: it has all windows of a "
-                "recording. Leave one of them out"
-            )
-        if self.has("top") and not self.output.lists_classes and "format" not in self.excludes:
+        check_conditions((*self.conflicts, *self.output.conflicts), self._given)
+        if self.has("top") and not self.output.lists_classes and not self.has_own_format:
             raise SecondhandError(
                 f"--top: --format {self.output.name} has no column for it. Use --format csv or jsonl"
-            )
-        wrong = [self._given(name) for name in self.excludes if self.has(name)]
-        if wrong:
-            raise SecondhandError(
-                f"{' and '.join(wrong)}: this call predicts {self.title}. Leave it out"
             )
 
 
@@ -136,7 +101,7 @@ def in_order() -> list[type[Call]]:
     return sorted(CALLS.ours().values(), key=attrgetter("order"))
 
 
-def find_call(settings: Any, bundle: Bundle, output: Output) -> Call:
+def find_call(settings: PredictSettings, bundle: Bundle, output: Output) -> Call:
     """The way in which these settings call a model; raises SecondhandError for flags that do not suit it."""
     call = next(call for call in in_order() if call.claims(settings, bundle))
     return call(settings, bundle, output)

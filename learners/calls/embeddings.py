@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 from datasets.core import progress
+from datasets.core.conflicts import Refused
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
 from learners.calls.files import FileCall
+from learners.cli.commands import PredictSettings
 from learners.inference.machines import Machines
 from learners.inference.options import Options
 from learners.inference.predictor import Predictor
@@ -26,14 +27,11 @@ class EmbeddingCall(FileCall):
     """The files are not opened, so that they have neither time nor place."""
 
     name, title = "embeddings", "embeddings, which name their times"
+    conflicts = (Refused("cluster", "embeddings take seconds", "leave it out"),)
 
     @classmethod
-    def claims(cls, settings: Any, bundle: Bundle) -> bool:
+    def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
         return not KINDS[bundle.kind].opened
-
-    @property
-    def on_one_machine(self) -> str:
-        return "embeddings, which take seconds"
 
     def options(self, options: Options) -> Options:
         computing = options.computing

@@ -144,7 +144,7 @@ class FileCall(Call):
     def _identity(self, predictor: Predictor, machines: Machines) -> dict[str, Any]:
         """Everything that the predictions depend on, except the files."""
         settings, overrides = self.settings, machines.options.overrides
-        named = {n: value for n, value in vars(settings).items() if n not in FREE_OF_PREDICTION}
+        named = {n: one.value for n, one in settings.call.items() if n not in FREE_OF_PREDICTION}
         return {
             "model": model_digest(settings.model)[:12],
             "folders": [name for name in settings.paths if is_folder(name)],

@@ -12,6 +12,7 @@ from typing import Any
 
 from datasets.cameras.clock import Clock
 from datasets.core.address import as_path
+from datasets.core.conflicts import Conflict, Refused
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import named
@@ -19,7 +20,9 @@ from datasets.sources.megadetector import Results, is_detections, read_results
 from learners.calls.base import CALLS
 from learners.calls.files import Count
 from learners.calls.pictures import PictureCall
+from learners.calls.sections.cameras import CameraSettings
 from learners.cameras.boxes import Boxes
+from learners.cli.commands import PredictSettings
 from learners.inference.decoding import Pieces
 from learners.inference.machines import Machines
 from learners.inference.predictions import Prediction
@@ -33,7 +36,7 @@ from learners.predictions.rows import Feature
 ENDING = ".json"
 
 
-def _files(settings: Any) -> tuple[list[Path], list[str]]:
+def _files(settings: PredictSettings) -> tuple[list[Path], list[str]]:
     """The JSONs that the paths of a call name, each once, and its other paths."""
     files, others = list[Path](), list[str]()
     for name in settings.paths:
@@ -49,12 +52,16 @@ class MegaDetectorCall(PictureCall):
 
     name, title, order = "megadetector", "the boxes of MegaDetector's JSON", 20
     flags = (*PictureCall.flags, "windows", "min_box_confidence")
-    apart = (*PictureCall.apart, ("windows", "events", "a row is either a box or an event"))
+    conflicts = (
+        *PictureCall.conflicts,
+        Conflict("windows", "events", "a row is either a box or an event"),
+        Refused("cluster", "the boxes of a detector are predicted on one machine", "leave it out"),
+    )
     fields = ("box", "detection")
     unit, piece = "picture", "box"
 
     @classmethod
-    def claims(cls, settings: Any, bundle: Bundle) -> bool:
+    def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
         return bool(_files(settings)[0])
 
     @cached_property
@@ -71,11 +78,7 @@ class MegaDetectorCall(PictureCall):
             raise SecondhandError(
                 f"{file} lists pictures, but {settings.model} is for {self.bundle.kind}"
             )
-        return read_results(files, settings.min_box_confidence)
-
-    @property
-    def on_one_machine(self) -> str:
-        return "the boxes of a detector"
+        return read_results(files, settings.of(CameraSettings).min_box_confidence)
 
     @cached_property
     def clock(self) -> Clock:

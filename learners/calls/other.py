@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from learners.calls.base import CALLS
 from learners.cameras.calls import RecordedCall
+from learners.cli.commands import PredictSettings
 from learners.model.bundle import Bundle
 
 
@@ -16,7 +15,7 @@ class OtherCall(RecordedCall):
     flags = (*RecordedCall.flags, "at")
 
     @classmethod
-    def claims(cls, settings: Any, bundle: Bundle) -> bool:
+    def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
         return True
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from datasets.core.conflicts import Conflict
+from datasets.core.options import Condition
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
+from learners.calls.sections.events import EventSettings
 from learners.cameras.boxes import name_detections, pieces_for
-from learners.cameras.bursts import bursts_from_settings
+from learners.cameras.bursts import bursts_under
 from learners.cameras.calls import RecordedCall
+from learners.cli.commands import PredictSettings
 from learners.inference.decoding import Pieces
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
@@ -22,13 +26,12 @@ class PictureCall(RecordedCall):
 
     name, title = "pictures", "pictures"
     flags = (*RecordedCall.flags, "events", "gap")
-    apart: ClassVar[tuple[tuple[str, str, str], ...]] = (
-        ("events", "threshold_per_class", "an event of pictures has one threshold"),
+    conflicts: ClassVar[tuple[Condition, ...]] = (
+        Conflict("events", "threshold_per_class", "an event of pictures has one threshold"),
     )
-    needs = (("gap", "events"),)
 
     @classmethod
-    def claims(cls, settings: Any, bundle: Bundle) -> bool:
+    def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
         return KINDS[bundle.kind].photo
 
     @property
@@ -36,9 +39,11 @@ class PictureCall(RecordedCall):
         return self.has("events")
 
     def merge(self, predictor: Predictor) -> Merge:
-        if not self.settings.events:
+        events = self.settings.of(EventSettings)
+        if not events.events:
             return super().merge(predictor)
-        return bursts_from_settings(self.settings, predictor.rule, self.clock, self.top)
+        model = self.settings.model
+        return bursts_under(predictor.rule, model, self.clock, gap=events.gap, top=self.top)
 
     def pieces(self) -> Pieces:
         return pieces_for(self.bundle)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
 from learners.cameras.calls import RecordedCall
+from learners.cli.commands import PredictSettings
 from learners.events.calls import EventCall
 from learners.inference.options import Options
 from learners.model.bundle import Bundle
@@ -20,7 +20,7 @@ class RecordingCall(EventCall, RecordedCall):
     flags = (*EventCall.flags, *RecordedCall.flags)
 
     @classmethod
-    def claims(cls, settings: Any, bundle: Bundle) -> bool:
+    def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
         return KINDS[bundle.kind].in_windows and not KINDS[bundle.kind].gps
 
     def options(self, options: Options) -> Options:

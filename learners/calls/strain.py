@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
-from datasets.core.options import flag
+from datasets.core.conflicts import Conflict
 from datasets.kinds.base import KINDS
 from datasets.strain.settings import QScanSettings
 from learners.calls.base import CALLS
 from learners.calls.files import Count
+from learners.calls.sections.events import EventSettings
+from learners.calls.sections.strain import StrainSettings
+from learners.cli.commands import PredictSettings
 from learners.events.calls import EventCall
 from learners.inference.machines import Machines
 from learners.inference.options import Options
@@ -27,21 +29,24 @@ class StrainCall(EventCall):
 
     name, title = "strain", "strain"
     flags = (*EventCall.flags, "channel", "recentre")
+    conflicts = (
+        *EventCall.conflicts,
+        *(
+            Conflict("cluster", name, "files that belong together are read on one machine")
+            for name in ("channel", "windows", "events")
+        ),
+    )
     unit = ""  # an event may reach over the border of files
     fields = ("offset",)
     _joined: StrainFiles | None = None
     _listed: list[str]
 
     @classmethod
-    def claims(cls, settings: Any, bundle: Bundle) -> bool:
+    def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
         return KINDS[bundle.kind].gps
 
-    @property
-    def on_one_machine(self) -> str:
-        return next(map(flag, filter(self.has, ("channel", "windows", "events"))), "")
-
     def options(self, options: Options) -> Options:
-        opening = replace(options.opening, recentre=self.settings.recentre)
+        opening = replace(options.opening, recentre=self.settings.of(StrainSettings).recentre)
         return replace(options, opening=opening)
 
     def files(self, skipped: Counter[str]) -> Iterator[str]:
@@ -65,8 +70,8 @@ class StrainCall(EventCall):
         joins = settings.at is not None and not machines.several
         if scan or joins or self.has("channel"):
             assert isinstance(predictor.spectrogram, QScanSettings)
-            gap = (settings.gap or 0.0) if settings.events else None
-            channel = settings.channel or ""
+            events, channel = settings.of(EventSettings), settings.of(StrainSettings).channel or ""
+            gap = (events.gap or 0.0) if events.events else None
             self._joined = StrainFiles(predictor.spectrogram, channel, settings.at, scan, gap)
         return super().run(predictor, machines, provenance)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+from datasets.core.conflicts import Conflict
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS, Call
+from learners.calls.sections.strain import StrainSettings
+from learners.cli.commands import PredictSettings
 from learners.inference.machines import Machines
 from learners.inference.options import Options
 from learners.inference.predictor import Predictor
@@ -21,36 +23,27 @@ class TriggerCall(Call):
 
     name, title, order = "triggers", "the table of --triggers", 10
     flags = ("triggers", "strain", "channel", "recentre", "scores")
-    excludes = ("format",)
+    conflicts = (Conflict("cluster", "triggers", "the strain is read on one machine"),)
+    has_own_format = True
 
-    def __init__(self, settings: Any, bundle: Bundle, output: Output) -> None:
+    def __init__(self, settings: PredictSettings, bundle: Bundle, output: Output) -> None:
         super().__init__(settings, bundle, output)
-        of_it = f"--triggers {settings.triggers}"
-        if settings.paths:
-            raise SecondhandError(
-                f"{of_it} cannot be combined with {settings.paths[0]}. Leave it out"
-            )
         if not KINDS[bundle.kind].gps:
             raise SecondhandError(
-                f"{of_it} needs a model for strain, but {settings.model} is a model for {bundle.kind}. Leave --triggers out"
+                f"--triggers {settings.of(StrainSettings).triggers} needs a model for strain, but {settings.model} is a "
+                f"model for {bundle.kind}. Leave --triggers out"
             )
-        if settings.strain is None:
-            raise SecondhandError(f"{of_it} needs the strain. Give its files as --strain")
 
     @classmethod
-    def claims(cls, settings: Any, bundle: Bundle) -> bool:
-        return settings.triggers is not None
+    def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
+        return settings.of(StrainSettings).triggers is not None
 
     @property
     def lists_all(self) -> bool:
         return self.has("scores")
 
-    @property
-    def on_one_machine(self) -> str:
-        return f"--triggers {self.settings.triggers}"
-
     def options(self, options: Options) -> Options:
-        opening = replace(options.opening, recentre=self.settings.recentre)
+        opening = replace(options.opening, recentre=self.settings.of(StrainSettings).recentre)
         return replace(options, opening=opening)
 
     def run(self, predictor: Predictor, machines: Machines, provenance: Provenance) -> int:

@@ -138,7 +138,7 @@ class Bursts(Merge):
         )
 
 
-def bursts_from_settings(settings: Any, rule: AnyRule, clock: Clock, top: int) -> Bursts:
+def bursts_under(rule: AnyRule, model: str, clock: Clock, *, gap: float | None, top: int) -> Bursts:
     """How a call merges frames into events: by its own threshold, else by that of the model for events.
 
     Raises
@@ -146,14 +146,12 @@ def bursts_from_settings(settings: Any, rule: AnyRule, clock: Clock, top: int) -
     SecondhandError : the model has no such threshold or several labels.
     """
     if not rule.exclusive:
-        raise SecondhandError(
-            f"--events: the model {settings.model} has several labels. Leave --events out"
-        )
+        raise SecondhandError(f"--events: the model {model} has several labels. Leave --events out")
     if (of_events := rule.for_events) is None:
         raise SecondhandError(
-            f"--events: the model {settings.model} has no threshold for events. Leave it out, or give --threshold"
+            f"--events: the model {model} has no threshold for events. Leave it out, or give --threshold"
         )
-    return Bursts(clock, of_events, GAP if settings.gap is None else settings.gap, top)
+    return Bursts(clock, of_events, GAP if gap is None else gap, top)
 
 
 def camera_of(path: str, clock: Clock) -> str:

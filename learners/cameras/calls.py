@@ -9,6 +9,7 @@ from typing import ClassVar
 from datasets.cameras.clock import Clock
 from datasets.cameras.deployments import read_deployments
 from learners.calls.files import FileCall
+from learners.calls.sections.cameras import CameraSettings
 from learners.cameras.when import WhenAndWhere
 from learners.predictions.rows import Feature
 
@@ -21,7 +22,7 @@ class RecordedCall(FileCall):
     @cached_property
     def clock(self) -> Clock:
         """Time and place of the files."""
-        table = self.settings.deployments
+        table = self.settings.of(CameraSettings).deployments
         return Clock(None if table is None else read_deployments(table), self.settings.paths)
 
     def features(self) -> Sequence[Feature]:

@@ -5,17 +5,20 @@ Nothing heavy is imported, so that ``--help`` answers at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
-from datasets.cameras.settings import DEPLOYMENTS
 from datasets.core.address import is_address
 from datasets.core.conflicts import Conflict, Missing, Need, Refused
 from datasets.core.options import Checked, Condition, Limits, option, positional
 from datasets.items.settings import CHANNEL, LABEL_COLUMN, PATH_COLUMN
 from datasets.kinds.base import KINDS
 from datasets.sources.settings import TIER
+
+T = TypeVar("T", bound=Checked)
 
 #: Settings of a prediction that may change when its job resumes: they do not affect the predictions, or name files.
 FREE_OF_PREDICTION = (
@@ -114,27 +117,11 @@ class OutputSettings(Checked):
     overwrite: bool = option(
         False, "Replace the file or folder at --out instead of continuing an interrupted job."
     )
-    events: bool = option(
-        False,
-        "Write one row per event. In a recording or in strain, neighbouring windows with the same class count as one event; of "
-        "photos, the frames that one camera (deployment, else folder) took within --gap seconds of each other.",
-    )
-    gap: float | None = option(
-        None,
-        "With --events: longest pause in seconds within one event. Default: 0 for sound and strain, 60 for photos.",
-        limits=Limits(low=0),
-    )
-    min_length: float = option(
-        0.0,
-        "With --events: shortest event in seconds; shorter ones are dropped.",
-        limits=Limits(low=0),
-    )
     top: int | None = option(
         None,
         "Number of most probable classes to list for each file. Default: 3; in a table on the terminal, and with "
         "--triggers, only the best.",
     )
-    deployments: Path | None = option(None, DEPLOYMENTS, metavar="FILE")
     at: float | None = option(
         None,
         "Time to predict at: GPS seconds for strain (default: the loudest moment), seconds from the start for "
@@ -146,12 +133,6 @@ class OutputSettings(Checked):
         "Write one row per window of a long recording or of continuous strain, or per box of a picture, instead of one "
         "per file.",
     )
-    min_box_confidence: float | None = option(
-        None,
-        "For MegaDetector's JSON: least confidence of a box to crop and predict. Default: the typical threshold that "
-        "the JSON names, which is 0.2 for MegaDetector 5; 0.2 if it names none.",
-        limits=Limits(low=0, high=1),
-    )
     allow_truncated: bool = option(
         False,
         "Predict what is there of recordings and photos that were cut off, and say how much is missing. Otherwise they "
@@ -162,27 +143,15 @@ class OutputSettings(Checked):
         "Use the test-time augmentation that the model was trained with (finetune --tta); --no-tta predicts each "
         "file once, which is faster.",
     )
-    triggers: Path | None = option(
-        None,
-        "Strain: table of GPS times and detectors; predicts each row, and needs --strain.",
-        metavar="FILE",
-    )
-    strain: str | None = option(None, STRAIN, metavar="PATH")
-    channel: str | None = option(None, CHANNEL, metavar="NAME")
-    recentre: bool = option(
-        False,
-        "Strain: judge at the loudest tile within a second, where that is not at the trigger.",
-    )
-    scores: bool = option(
-        False, "With --triggers: add a column with the probability of each class, named after it."
-    )
-
     conflicts: ClassVar[tuple[Condition, ...]] = (OVERWRITING,)
 
 
 @dataclass(kw_only=True)
 class PredictSettings(OutputSettings, OverrideSettings, EngineSettings):
-    """several machines"""
+    """several machines
+
+    ``added`` : the settings of `learners.calls.sections`.
+    """
 
     model: str = positional(MODEL)
     paths: list[str] = positional(PATHS, [])
@@ -192,6 +161,7 @@ class PredictSettings(OutputSettings, OverrideSettings, EngineSettings):
         "local.",
         metavar="ADDRESS",
     )
+    added: tuple[Checked, ...] = ()
 
     conflicts = (
         *OutputSettings.conflicts,
@@ -199,6 +169,18 @@ class PredictSettings(OutputSettings, OverrideSettings, EngineSettings):
             ("paths", "triggers"), "no files to predict", "name files or folders, or --triggers"
         ),
     )
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        return {"": self, **{type(section).__name__: section for section in self.added}}
+
+    @property
+    def table(self) -> Iterable[Condition]:
+        return chain(self.conflicts, *(section.conflicts for section in self.added))
+
+    def of(self, section: type[T]) -> T:
+        """The settings of a section; its defaults if it is not among those that were read."""
+        return next((one for one in self.added if isinstance(one, section)), section())
 
 
 @dataclass(kw_only=True)

@@ -41,9 +41,12 @@ def read_call(settings: type[T], argv: Sequence[str] | None, text: str | None, *
     ------
     SecondhandError : as `Parser.parse`.
     """
-    return Parser(text, settings, switches=MESSAGES, elsewhere=_of_model, **more).parse(
-        settings, argv
-    )
+    return call_parser(text, settings, **more).parse(settings, argv)
+
+
+def call_parser(text: str | None, *sections: type, **more: Any) -> Parser:
+    """The parser of a command on a model; the arguments are those of `Parser`."""
+    return Parser(text, *sections, switches=MESSAGES, elsewhere=_of_model, **more)
 
 
 def finetune_parser(text: str | None = None) -> Parser:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from datasets.core.conflicts import Conflict
+from datasets.core.options import Condition
 from learners.calls.files import FileCall
+from learners.calls.sections.events import EventSettings
 from learners.events.merging import Events
 from learners.inference.predictor import Predictor
 from learners.predictions.rows import Merge
@@ -14,12 +17,11 @@ class EventCall(FileCall):
     """Its rows are files, or with ``--windows`` their windows, or with ``--events`` the events in them."""
 
     flags: ClassVar[tuple[str, ...]] = ("windows", "events", "gap", "min_length", "at")
-    apart = (
-        ("windows", "events", "a row is either a window or an event"),
-        ("windows", "at", "all windows are predicted, or one moment"),
-        ("events", "at", "all windows are predicted, or one moment"),
+    conflicts: ClassVar[tuple[Condition, ...]] = (
+        Conflict("windows", "events", "a row is either a window or an event"),
+        Conflict("windows", "at", "all windows are predicted, or one moment"),
+        Conflict("events", "at", "all windows are predicted, or one moment"),
     )
-    needs = (("gap", "events"), ("min_length", "events"))
     unit = "recording"
 
     @property
@@ -27,7 +29,7 @@ class EventCall(FileCall):
         return self.has("events")
 
     def merge(self, predictor: Predictor) -> Merge:
-        settings = self.settings
+        settings = self.settings.of(EventSettings)
         if not settings.events:
             return super().merge(predictor)
         gap, length = settings.gap or 0.0, settings.min_length

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets.core.address import absolute
-from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.errors import BadFile
 from datasets.core.files import folder_beside
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
@@ -36,22 +36,13 @@ _TOGETHER = 1000  # chunks submitted at once; workers wait for the last of them
 
 
 class OnCluster(Machines):
-    """The workers of a Dask cluster.
-
-    Raises
-    ------
-    SecondhandError : something in the call has to be predicted on one machine.
-    """
+    """The workers of a Dask cluster."""
 
     several = True
 
-    def __init__(self, settings: Any, options: Options, alone: str = "") -> None:
+    def __init__(self, settings: Any, options: Options) -> None:
         super().__init__(settings, options)
         self.device = "cpu"  # of this process, which predicts nothing
-        if alone:
-            raise SecondhandError(
-                f"--cluster {settings.cluster} cannot be combined with {alone}. Leave one of them out"
-            )
 
     def predict(self, predictor: Predictor, files: Iterator[str]) -> Iterator[Prediction]:
         from datasets.cluster import connect

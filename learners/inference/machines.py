@@ -20,7 +20,6 @@ class Machines:
     ----------
     settings : parsed settings of the command.
     options : what the call changes of how the model predicts.
-    alone : what of the call only one machine can predict, for the message about several; "" for nothing.
 
     Attributes
     ----------
@@ -29,7 +28,7 @@ class Machines:
 
     several: ClassVar[bool] = False
 
-    def __init__(self, settings: Any, options: Options, alone: str = "") -> None:
+    def __init__(self, settings: Any, options: Options) -> None:
         self.settings, self.options, self.device = settings, options, settings.device
 
     def predict(self, predictor: Predictor, files: Iterator[str]) -> Iterator[Prediction]:

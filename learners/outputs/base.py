@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from datasets.core.files import file_beside
+from datasets.core.options import Condition
 from datasets.core.registry import Registry
 from learners.inference.predictions import Prediction
 from learners.predictions.rows import RowSettings
@@ -22,6 +23,7 @@ class Output:
     ----------
     write : writes predictions to a file or folder, or to standard output for None. An existing file is replaced as a
         whole; other files in a folder stay.
+    conflicts : settings that it does not go with.
     check : returns what of a call the format cannot write, as the end of a sentence that begins with ``--format NAME``;
         "" if it writes everything. It is called with the rows and the kind of data before anything is predicted.
     folder : ``--out`` is a folder of files.
@@ -39,6 +41,7 @@ class Output:
     lists_classes: bool = False
     windows: bool = False
     parts: bool = False
+    conflicts: tuple[Condition, ...] = ()
 
 
 OUTPUTS: Registry[Output] = Registry("learners.outputs")

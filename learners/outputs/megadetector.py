@@ -12,6 +12,7 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from datasets.core.address import is_address
+from datasets.core.conflicts import Conflict
 from datasets.core.files import write_beside
 from datasets.items.labels import UNKNOWN
 from datasets.sources.megadetector import detector_categories
@@ -150,8 +151,6 @@ def _from(folder: str, one: Detections, name: str) -> str:
 def _check(shape: RowSettings, kind: str) -> str:
     if shape.find(Detector) is None:
         return "needs the JSON of MegaDetector as the file to predict. Give it, or choose another --format"
-    if "event" in shape.more_columns:
-        return "cannot be combined with --events of pictures. Leave one of them out"
     return ""
 
 
@@ -162,5 +161,6 @@ OUTPUTS.add(
         _check,
         needs_out="a JSON. Give a file",
         parts=True,
+        conflicts=(Conflict("format", "events", "it has a row for each box"),),
     )
 )

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TextIO
 
+from datasets.core.conflicts import Conflict
 from datasets.core.files import write_beside
 from datasets.core.scanning import below
 from datasets.items.labels import UNKNOWN
@@ -46,7 +47,14 @@ def track_output(
                 folder / name, text.getvalue().encode("utf-8", "surrogateescape"), durable=False
             )
 
-    return Output(name, to_folder, only_for("sound"), folder=True, windows=True)
+    return Output(
+        name,
+        to_folder,
+        only_for("sound"),
+        folder=True,
+        windows=True,
+        conflicts=(Conflict("format", "at", "it has all windows of a recording"),),
+    )
 
 
 def labelled_rows(prediction: Prediction, shape: RowSettings) -> Iterator[Prediction]:

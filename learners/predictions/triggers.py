@@ -22,6 +22,8 @@ from datasets.sources.trigger_tables import (
 )
 from datasets.strain.frames import Frames, parse_series, read_frames
 from datasets.strain.settings import QScanSettings
+from learners.calls.sections.strain import StrainSettings
+from learners.cli.commands import PredictSettings
 from learners.inference.predictions import cell
 from learners.inference.predictor import Predictor
 from learners.predictions.provenance import Provenance, check_record
@@ -31,7 +33,9 @@ from learners.predictions.provenance import Provenance, check_record
 ADDED = ("ml_label", "ml_confidence", "label", "reason", "offset")
 
 
-def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance) -> int:
+def predict_triggers(
+    predictor: Predictor, settings: PredictSettings, provenance: Provenance
+) -> int:
     """Predict the triggers of ``--triggers``; write the table to ``--out`` or standard output.
 
     Returns the exit status: 0, or 3 if some triggers could not be predicted.
@@ -39,7 +43,10 @@ def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance
     if settings.out is not None:
         check_table(settings.out, overwrite=settings.overwrite)
         check_record(settings.out, overwrite=settings.overwrite)
-    triggers, frames = read_triggers(settings.triggers), read_frames(settings.strain)
+    given = settings.of(StrainSettings)
+    assert given.triggers is not None
+    assert given.strain is not None
+    triggers, frames = read_triggers(given.triggers), read_frames(given.strain)
     for file in frames.rejected:
         print(file, file=sys.stderr)
     table, bad = _predict(predictor, triggers, frames, settings)
@@ -56,7 +63,7 @@ def predict_triggers(predictor: Predictor, settings: Any, provenance: Provenance
 
 
 def _predict(
-    predictor: Predictor, triggers: Triggers, frames: Frames, settings: Any
+    predictor: Predictor, triggers: Triggers, frames: Frames, settings: PredictSettings
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Return the table with the columns `ADDED`, and the rows that could not be predicted.
 
@@ -68,10 +75,10 @@ def _predict(
     count = len(triggers.cells)
     predicted = np.full(count, None, dtype=object)
     reasons = np.full(count, "", dtype=object)
-    spectrogram = predictor.spectrogram
+    given, spectrogram = settings.of(StrainSettings), predictor.spectrogram
     assert isinstance(spectrogram, QScanSettings)
     places = find_strain_files(
-        triggers, frames, channel=settings.channel or "", context=spectrogram.context
+        triggers, frames, channel=given.channel or "", context=spectrogram.context
     )
     for row, place in enumerate(places):
         if isinstance(place, Rejected):
@@ -100,7 +107,7 @@ def _predict(
     if settings.top is not None:
         tops = ([] if one is None else one.top[: settings.top] for one in predicted)
         added["top"] = [cell(top, "top") for top in tops]
-    if settings.scores:
+    if given.scores:
         scores = [{} if one is None else dict(one.top) for one in predicted]
         added |= {
             name: [round(of_row.get(name, np.nan), 6) for of_row in scores]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
+from datasets.core.options import check_conditions
 from datasets.kinds.base import KINDS
-from learners.tasks.multi_label import UNSUPPORTED, MultiLabel
+from learners.tasks.multi_label import CONFLICTS, MultiLabel
 from learners.tasks.single import SingleLabel, resolve_tree
 
 if TYPE_CHECKING:
@@ -23,12 +24,8 @@ def check_task(settings: Settings, origin: Bundle | None = None) -> None:
             f"--from {settings.warm_start.from_}: a training cannot start from a multi-label model. Leave --from out and give "
             "all tables as --data"
         )
-    wrong = [flag for flag, is_set in UNSUPPORTED.items() if is_set(settings)]
-    if settings.data.multi_label and wrong:
-        raise SecondhandError(
-            f"A multi-label training (--labels) does not support {', '.join(wrong)}. Leave "
-            f"{'it' if len(wrong) == 1 else 'them'} out"
-        )
+    if settings.data.multi_label:
+        check_conditions(CONFLICTS, settings.call)
 
 
 def choose_task(settings: Settings, items: Items, origin: Bundle | None = None) -> Task[Any]:

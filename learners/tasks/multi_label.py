@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets.core.conflicts import Refused
 from datasets.core.errors import SecondhandError
 from datasets.items.labels import encode_targets
-from learners.cli.settings import ConfidenceSettings
+from learners.cli.settings import ConfidenceSettings, candidates
 from learners.evaluation.held_out import Measured
 from learners.evaluation.label_figures import all_label_figures, score_labels
 from learners.report.sections import label_sections
@@ -19,23 +20,26 @@ from learners.rule.labels import LabelRule, fit_label_rule
 
 if TYPE_CHECKING:
     from datasets.loaders.blocks import Target
-    from learners.cli.settings import Settings, TrainSettings
+    from learners.cli.settings import TrainSettings
     from learners.evaluation.held_out import Evaluation
     from learners.model.bundle import Bundle
     from learners.report.report import Material, Sections
     from learners.training.objectives import Objective
 
 
-#: Flags that do not go with a multi-label training, and whether settings have them.
-UNSUPPORTED: Mapping[str, Callable[[Settings], object]] = {
-    "--from": lambda settings: settings.warm_start.from_,
-    "--background": lambda settings: settings.classes.background,
-    "--classes-table": lambda settings: settings.classes.classes_table,
-    "--backbone auto": lambda settings: settings.network.candidates,
-    "--label-smoothing": lambda settings: settings.train.label_smoothing,
-    "--score": lambda settings: settings.confidence.score != ConfidenceSettings().score,
-    "--keep-known": lambda settings: settings.confidence.keep_known is not None,
-}
+#: Settings that a multi-label training cannot have.
+CONFLICTS = tuple(
+    Refused(name, "a multi-label training (--labels) does not support it", "leave it out", of=of)
+    for name, of in (
+        ("from", None),
+        ("background", None),
+        ("classes_table", None),
+        ("backbone", candidates),
+        ("label_smoothing", None),
+        ("score", None),
+        ("keep_known", None),
+    )
+)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,18 +11,15 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from learners.calls.base import CALLS, Call, find_call
-from learners.cli.commands import OutputSettings
+from learners.calls.sections.base import SECTIONS, predict_settings
 from learners.outputs.base import OUTPUTS
-
-
-def settings(*paths: str, **given: Any) -> SimpleNamespace:
-    defaults = {field.name: field.default for field in fields(OutputSettings)}
-    return SimpleNamespace(**{**defaults, "model": "m", "paths": [*paths], **given})
 
 
 def call(kind: str, *paths: str, **given: Any) -> Call:
     bundle: Any = SimpleNamespace(kind=kind, provenance={}, classes=["a"])
-    return find_call(settings(*paths, **given), bundle, OUTPUTS["csv"])
+    settings = predict_settings({"model": "m", "paths": [*paths], **given})
+    settings.check()
+    return find_call(settings, bundle, OUTPUTS[given.get("format", "csv")])
 
 
 def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model(tmp_path):
@@ -39,11 +37,18 @@ def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model(t
     assert len(CALLS) == 7
 
 
-def test_flags_of_calls_are_settings():
+def test_flags_and_conflicts_name_settings():
+    settings = predict_settings({"model": "m"}).call
     for one in CALLS.values():
-        named = {*one.flags, *one.excludes, *(name for pair in one.needs for name in pair)}
-        named |= {name for first, second, _ in one.apart for name in (first, second)}
-        assert named <= {field.name for field in fields(OutputSettings)}, one.name
+        assert {*one.flags} <= {*settings}, one.name
+    tables = [one.conflicts for one in (*CALLS.values(), *OUTPUTS.values())]
+    for condition in chain(*tables):
+        condition.problem(settings)  # raises KeyError for what is no setting
+
+
+def test_the_flags_that_only_some_calls_have_are_those_of_the_sections():
+    of_sections = {item.name for section in SECTIONS.values() for item in fields(section)}
+    assert of_sections == {name for one in CALLS.values() for name in one.flags} - {"windows", "at"}
 
 
 @pytest.mark.parametrize(
@@ -72,6 +77,10 @@ def test_a_flag_of_other_calls_is_refused(kind, given, flag, owner):
         ("sound", {"gap": 1.0}, ("--gap", "--events")),
         ("picture", {"events": True, "threshold_per_class": "t"}, ("--threshold-per-class t",)),
         ("strain", {"triggers": "t", "strain": "x", "format": "csv"}, ("--format csv", "--triggers")),
+        ("strain", {"triggers": "t"}, ("--triggers t without --strain",)),
+        ("sound", {"format": "raven", "at": 2.5}, ("--format raven", "--at 2.5")),
+        ("strain", {"channel": "H1", "cluster": "local"}, ("--cluster local", "--channel H1")),
+        ("embedding", {"cluster": "local"}, ("--cluster local",)),
     ],
 )  # fmt: skip
 def test_flags_that_do_not_go_together_are_refused(kind, given, flags):

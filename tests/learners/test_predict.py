@@ -28,8 +28,8 @@ from datasets.images.opening import open_picture
 from datasets.kinds.finding import find_files
 from learners.calls import files
 from learners.calls.base import find_call
+from learners.calls.sections.base import predict_settings
 from learners.cli import console
-from learners.cli.commands import PredictSettings
 from learners.inference.predictions import FIELDS
 from learners.model.bundle import load_bundle, save_bundle
 from learners.outputs.base import OUTPUTS
@@ -233,7 +233,7 @@ def test_the_thread_that_counts_files_keeps_no_model(model, folder, monkeypatch)
     """It may outlive the command, and torch aborts a process in which it frees the network at the end."""
     go_on = threading.Event()
     monkeypatch.setattr(files, "find_files", lambda *_: [folder] * go_on.wait(60))
-    settings = PredictSettings(model=model, paths=[str(folder)])
+    settings = predict_settings({"model": model, "paths": [str(folder)]})
     call = find_call(settings, load_bundle(model), OUTPUTS.find("csv", "--format"))
     bundle, count = weakref.ref(call.bundle), call.count()
     del call

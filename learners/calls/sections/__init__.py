@@ -1,0 +1,1 @@
+"""Flags of ``learners.predict`` that only some calls have, one group a file."""

@@ -1,0 +1,33 @@
+"""What a group of flags for calls of ``learners.predict`` is, and the registry of all.
+
+Nothing heavy is imported, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from datasets.core.options import Checked
+from datasets.core.registry import Registry
+from learners.cli.commands import PredictSettings
+
+
+@dataclass(kw_only=True)
+class Section(Checked):
+    """A dataclass of settings whose docstring heads them in the help. ``name`` : its name in the registry."""
+
+    name: ClassVar[str]
+
+
+SECTIONS: Registry[type[Section]] = Registry("learners.calls.sections")
+
+
+def predict_settings(values: Mapping[str, Any]) -> PredictSettings:
+    """The settings of a call of ``learners.predict`` from their values by name; the others have their defaults."""
+    rest, added = dict(values), list[Section]()
+    for section in SECTIONS.ours().values():
+        names = [item.name for item in fields(section) if item.name in rest]
+        added.append(section(**{name: rest.pop(name) for name in names}))
+    return PredictSettings(**rest, added=tuple(added))
