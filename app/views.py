@@ -84,7 +84,7 @@ def events_in(answer: Prediction, rule: PageRule) -> list[Prediction]:
         (name, 1.0) for name in sorted({n for w in answer.windows for n in parse_names(w.label)})
     ]
     windows = tuple(window._replace(top=top) for window in answer.windows)
-    return Events(rule.rule).rows(answer._replace(windows=windows))
+    return Events(rule.rule).rows(answer.with_more(windows=windows))
 
 
 def event_words(events: Sequence[Prediction]) -> str:
@@ -189,7 +189,7 @@ def answers_csv(
 def listed(answer: Prediction, top: int) -> Prediction:
     """The prediction, and those of its windows, with the ``top`` most probable classes."""
     windows = tuple(listed(window, top) for window in answer.windows)
-    return answer._replace(top=answer.top[:top], windows=windows)
+    return answer._replace(top=answer.top[:top]).with_more(windows=windows)
 
 
 def under_rule(answer: Prediction, rule: PageRule, top: int) -> dict[str, Any]:

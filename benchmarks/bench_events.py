@@ -201,7 +201,7 @@ def calibration(count: int) -> dict[str, float]:
                 Part("", float(start), float(start + WINDOW)), label, *top[0], Reason(), top, 0.0
             )
         )
-    rows = Events(uncalibrated(3)).rows(windows[0]._replace(windows=tuple(windows)))
+    rows = Events(uncalibrated(3)).rows(windows[0].with_more(windows=tuple(windows)))
     right, stated, surest, summed = [], [], [], []
     for row in rows:
         right.append(

@@ -116,7 +116,7 @@ def discover(pool: Pool, *, fdr: float = 0.1) -> Discoveries:
     refused: list[Floats] = []
     for window in pool:
         if window.prediction.reason != BACKGROUND:
-            predictions.append(window.prediction._replace(windows=()))
+            predictions.append(window.prediction.with_more(windows=()))
             if window.prediction.label == UNKNOWN:
                 assert window.features is not None
                 # Copied, because a view would keep the features of its whole batch in memory.

@@ -112,7 +112,7 @@ class MegaDetectorCall(PictureCall):
         windows = tuple(map(self._with_confidence, prediction.windows))
         detections = self.detections.of(prediction.path)
         confidence = detections.confidence(prediction.path, prediction.part.box)
-        return prediction._replace(windows=windows, detection=confidence)
+        return prediction.with_more(windows=windows, detection=confidence)
 
     def identity(self) -> dict[str, Any]:
         digest = hashlib.sha256()

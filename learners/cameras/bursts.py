@@ -114,8 +114,9 @@ class Bursts(Merge):
                 yield merged._replace(
                     part=Part(path, start, length),
                     top=merged.top[: self.top],
+                ).with_more(
                     windows=tuple(one._replace(top=one.top[: self.top]) for one in members),
-                    detection=max(one.detection for one in members),
+                    detection=max(map(_detection, members)),
                 )
 
     def values(self, event: Prediction) -> dict[str, Any]:
@@ -159,9 +160,14 @@ def camera_of(path: str, clock: Clock) -> str:
     return clock.find(path).deployment or split(path)[0]
 
 
+def _detection(frame: Prediction) -> float:
+    """Confidence of the detector; NaN without one."""
+    return float(frame.more.get("detection", math.nan))
+
+
 def _count(event: Prediction) -> int | None:
     """Largest number of boxes at once; None without a detector."""
-    if all(math.isnan(frame.detection) for frame in event.windows):
+    if all(math.isnan(_detection(frame)) for frame in event.windows):
         return None
     return max(
         sum(_shows(box, event) for box in frame.windows or (frame,)) for frame in event.windows

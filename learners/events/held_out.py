@@ -112,7 +112,7 @@ def held_out_events(
     heard = []
     for _, group in groupby(predicted, attrgetter("path")):
         of_recording = tuple(one for one in group if not one.reason.failed)
-        heard += [run[0]._replace(windows=run) for run in _runs(of_recording)]
+        heard += [run[0].with_more(windows=run) for run in _runs(of_recording)]
     paths = [*dict.fromkeys(one.path for one in heard)]
     truth = joined(spans.loc[spans["path"].isin(paths)])
     if truth.empty:

@@ -81,7 +81,7 @@ class Events(Merge):
         self.labels += Counter(row.label for row in long_enough)
         self.windows += Counter(w.reason.why for w in windows if not w.reason.failed)
         if prediction.reason.failed:
-            return [prediction._replace(windows=()), *long_enough]
+            return [prediction.with_more(windows=()), *long_enough]
         self.recordings[len(long_enough)] += 1
         return long_enough
 
@@ -110,8 +110,8 @@ class Events(Merge):
         surest = max(windows, key=lambda window: dict(window.top)[name])
         top = merge_probabilities(windows, self.rule)
         named = surest._replace(
-            label=name, best=name, probability=dict(top)[name], top=top[: self.top], offset=NAN
-        )
+            label=name, best=name, probability=dict(top)[name], top=top[: self.top]
+        ).with_more(offset=NAN)
         if surest.part.start is None or surest.part.end is None:
             return named
         middle = (surest.part.start + surest.part.end) / 2

@@ -143,4 +143,5 @@ def _named(row: Prediction, full: str, name: str) -> Prediction:
         return row
     reason = Reason(row.reason.why, row.reason.detail.replace(full, name))
     windows = tuple(_named(window, full, name) for window in row.windows)
-    return row._replace(part=row.part._replace(path=name), reason=reason, windows=windows)
+    named = row._replace(part=row.part._replace(path=name), reason=reason)
+    return named.with_more(windows=windows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,15 +46,17 @@ class Prediction(NamedTuple):
         predicted labels, with independent probabilities.
     distance_p : fraction of known files at least as far from the training data, in (0, 1]; 1 for training
         files and copies of them, NaN if the model measures no distance.
-    windows : predictions of the windows of a recording longer than the model's window, or of the boxes of a picture
-        with several.
     known : out-of-distribution score, higher for known files; only its order has a meaning. NaN for a bad
         file.
-    branch : path down the class tree to the most probable group at each step, with probabilities; a group that is the
-        `label` is on it. Empty without a tree, and for a bad file.
-    offset : seconds from the moment that was asked for to the loudest tile of strain, within a second; NaN if that could
-        be noise. With ``--recentre`` the moment is moved by it.
-    detection : confidence of the detector in the box, or its largest in the picture, in [0, 1]; NaN without a detector.
+    more : what only some predictions have, by name; `MORE` has what stands for nothing.
+        windows : predictions of the windows of a recording longer than the model's window, or of the boxes of a picture
+            with several.
+        branch : path down the class tree to the most probable group at each step, with probabilities; a group that is
+            the `label` is on it. Empty without a tree, and for a bad file.
+        offset : seconds from the moment that was asked for to the loudest tile of strain, within a second; NaN if that
+            could be noise. With ``--recentre`` the moment is moved by it.
+        detection : confidence of the detector in the box, or its largest in the picture, in [0, 1]; NaN without a
+            detector.
     """
 
     part: Part
@@ -64,16 +66,36 @@ class Prediction(NamedTuple):
     reason: Reason
     top: list[tuple[str, float]]
     distance_p: float
-    windows: tuple[Prediction, ...] = ()
     known: float = NAN
-    branch: tuple[tuple[str, float], ...] = ()
-    detection: float = NAN
-    offset: float = NAN
+    more: Mapping[str, Any] = {}
 
     @property
     def path(self) -> str:
         """The file, named as the caller wrote it."""
         return self.part.path
+
+    @property
+    def windows(self) -> tuple[Prediction, ...]:
+        """``more["windows"]``, if there are any."""
+        windows: tuple[Prediction, ...] = self.more.get("windows", ())
+        return windows
+
+    @property
+    def branch(self) -> tuple[tuple[str, float], ...]:
+        """``more["branch"]``, if there is one."""
+        branch: tuple[tuple[str, float], ...] = self.more.get("branch", ())
+        return branch
+
+    @property
+    def offset(self) -> float:
+        """``more["offset"]``, if it is known, else NaN."""
+        return float(self.more.get("offset", NAN))
+
+    def with_more(self, **values: Any) -> Prediction:
+        """The prediction with other values in `more`; those that stand for nothing, () and NaN, are left out."""
+        more = {**self.more, **values}
+        given = {name: value for name, value in more.items() if value != () and value == value}
+        return self._replace(more=given)
 
     @property
     def sure(self) -> float:
@@ -88,7 +110,7 @@ class Prediction(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         """The fields and those of the part by name, in the order of `FIELDS`; None for what is not given."""
-        values = self.part._asdict() | self._asdict()
+        values = {**self.part._asdict(), **self._asdict(), **MORE, **self.more}
         return {name: values[name] for name in FIELDS}
 
 
@@ -97,7 +119,9 @@ FIELDS = (
     "path", "label", "best", "probability", "reason", "top", "distance_p", "start", "end", "windows", "at", "known",
     "branch", "box", "detection", "offset",
 )  # fmt: skip
-#: Those of them that only some calls have.
+#: What stands for nothing in `Prediction.more`.
+MORE: Mapping[str, Any] = {"windows": (), "branch": (), "detection": NAN, "offset": NAN}
+#: Fields that only some calls have.
 OPTIONAL = ("box", "detection", "offset")
 
 
@@ -151,8 +175,7 @@ def predictions_from(
             ],
             distance_p=float(decisions.distance_p[i]),
             known=float(decisions.known[i]),
-            branch=branches[i],
-        )
+        ).with_more(branch=branches[i])
         for i, part in enumerate(parts)
     ]
 
@@ -194,7 +217,7 @@ def decided_under(
         answers = zip(decisions.labels(rule.names(classes)), decisions.reason, strict=True)
         again = iter([_answered(one, *next(answers)) if one.best else one for one in every])
         yield [
-            next(again)._replace(windows=tuple(next(again) for _ in prediction.windows))
+            next(again).with_more(windows=tuple(next(again) for _ in prediction.windows))
             for prediction in predictions
         ]
 

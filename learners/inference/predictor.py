@@ -339,7 +339,7 @@ class Predictor:
             logits, features = map(np.stack, of_pieces)
             decided = self.decide([piece.part for piece in pieces], logits, features)
             decided = [
-                one._replace(offset=piece.offset)
+                one.with_more(offset=piece.offset)
                 for one, piece in zip(decided, pieces, strict=True)
             ]
             predictions = map(DetailedPrediction, decided, logits, features)
@@ -358,11 +358,13 @@ class Predictor:
         window_predictions = tuple(window.prediction for window in windows)
         if (reason := reason_not_predicted(window_predictions)) is not None:
             return DetailedPrediction(
-                refused_prediction(part, reason)._replace(windows=window_predictions), None, None
+                refused_prediction(part, reason).with_more(windows=window_predictions), None, None
             )
         logits, features, trained = self._pieces.pool(windows)
         (prediction,) = self.decide([part], logits[None], features[None], trained)
-        return DetailedPrediction(prediction._replace(windows=window_predictions), logits, features)
+        return DetailedPrediction(
+            prediction.with_more(windows=window_predictions), logits, features
+        )
 
     @property
     def names(self) -> Sequence[str]:

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from datasets.core.part import Part
 from learners.files.jsonable import jsonable
-from learners.inference.predictions import NAN, Prediction
+from learners.inference.predictions import MORE, NAN, Prediction
 from learners.outputs.base import OUTPUTS, Output, as_text
 from learners.predictions.rows import RowSettings
 from learners.rule.reasons import Reason
@@ -55,15 +55,16 @@ def _to_json(prediction: Prediction, hidden: Collection[str]) -> dict[str, objec
 
 
 def _from_json(values: Mapping[str, Any]) -> Prediction:
-    fields = {name: values[name] for name in Prediction._fields if name != "part"}
-    numbers = {name: NAN for name, value in fields.items() if value is None}
-    others = {
-        "reason": Reason.parse(fields["reason"]),
-        "top": [*map(tuple, fields["top"])],
-        "windows": tuple(map(_from_json, fields["windows"])),
-        "branch": tuple(map(tuple, fields["branch"])),
+    stored: dict[str, Any] = {
+        name: NAN if value is None else value for name, value in values.items()
     }
-    return Prediction(Part.from_json(values), **fields | numbers | others)
+    fields = {name: stored[name] for name in Prediction._fields if name not in ("part", "more")}
+    fields |= {"reason": Reason.parse(stored["reason"]), "top": [*map(tuple, stored["top"])]}
+    more = {name: stored[name] for name in MORE} | {
+        "windows": tuple(map(_from_json, stored["windows"])),
+        "branch": tuple(map(tuple, stored["branch"])),
+    }
+    return Prediction(Part.from_json(values), **fields).with_more(**more)
 
 
 OUTPUTS.add(Output("jsonl", as_text(write_jsonl), lists_classes=True))

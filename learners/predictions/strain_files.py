@@ -82,14 +82,14 @@ class StrainFiles:
                 yield named(piece)
                 continue
             if piece.reason.failed:  # its other windows count
-                yield named(piece)._replace(windows=())
+                yield named(piece).with_more(windows=())
             for window in windows:
                 if held and not self._goes_on(held, window):
-                    yield held[0]._replace(windows=tuple(held))
+                    yield held[0].with_more(windows=tuple(held))
                     held = []
                 held.append(window)
         if held:
-            yield held[0]._replace(windows=tuple(held))
+            yield held[0].with_more(windows=tuple(held))
 
     def _goes_on(self, held: list[Prediction], window: Prediction) -> bool:
         """Whether the event of the last windows may go on in the next one."""
@@ -117,4 +117,4 @@ def named(prediction: Prediction) -> Prediction:
     """The prediction of a list of files under the name of the file with its moment."""
     part = prediction.part
     part = part._replace(path=file_at(part.path, part.at))
-    return prediction._replace(part=part, windows=tuple(map(named, prediction.windows)))
+    return prediction._replace(part=part).with_more(windows=tuple(map(named, prediction.windows)))

@@ -81,13 +81,13 @@ def test_the_threshold_moves_the_answer_and_its_windows():
     assert threshold_rule(0.0).judge(NONE) == NONE
     assert RULE.judge(DOUBT) is DOUBT
     assert threshold_rule(0.6).judge(DOUBT._replace(distance_p=NAN)).label == "cat"
-    long = SURE._replace(windows=(DOUBT._replace(part=Part("/tmp/x/a.jpg", 0.0, 1.0)), SURE))
+    long = SURE.with_more(windows=(DOUBT._replace(part=Part("/tmp/x/a.jpg", 0.0, 1.0)), SURE))
     assert [window.label for window in threshold_rule(0.5).judge(long).windows] == ["cat", "cat"]
 
 
 def test_the_threshold_selects_the_depth_in_a_tree():
     path = (("pet", 0.99), ("cat", 0.6))
-    answer = DOUBT._replace(label="pet", branch=path)
+    answer = DOUBT._replace(label="pet").with_more(branch=path)
     tree = Tree((*CLASSES, "pet"), np.array([2, 2, -1]), 2)
     for cut, label in ((0.5, "cat"), (0.9, "pet"), (0.995, "unknown")):
         assert threshold_rule(cut, with_tree(RULE.rule, tree)).judge(answer).label == label
@@ -205,7 +205,7 @@ def test_the_events_of_a_recording_come_before_the_recording_as_a_whole(exclusiv
         )
         for n, label in enumerate(labels)
     )
-    html = answer_html(DOUBT._replace(windows=windows), rule, FITTED)
+    html = answer_html(DOUBT.with_more(windows=windows), rule, FITTED)
     page = Seen(html)
     head = "2 events: cat 2" if exclusive else "3 events: cat 2, dog 1"
     assert page.text.strip().startswith(head)
@@ -214,12 +214,12 @@ def test_the_events_of_a_recording_come_before_the_recording_as_a_whole(exclusiv
         "probabilities of the whole recording"
     )
     assert "sh-answer sh-known" in html
-    table = Seen(table_html([DOUBT._replace(windows=windows), SURE], rule)).text
+    table = Seen(table_html([DOUBT.with_more(windows=windows), SURE], rule)).text
     assert f"Events: {head[0]}." in table
     assert head in table
     # A visitor's rule moves the windows, and so the events.
     strict = threshold_rule(0.99, rule.rule)
-    html = answer_html(strict.judge(DOUBT._replace(windows=windows)), strict, FITTED)
+    html = answer_html(strict.judge(DOUBT.with_more(windows=windows)), strict, FITTED)
     assert "event" not in Seen(html).text
     assert "sh-answer sh-unknown" in html
 
@@ -252,7 +252,7 @@ def test_corrected_labels_are_in_table_and_csv_without_formulas():
 
 
 def test_nan_is_null_in_json():
-    values = as_json(BAD._replace(windows=(DOUBT,)))
+    values = as_json(BAD.with_more(windows=(DOUBT,)))
     assert values["probability"] is None
     assert values["file"] == "b.jpg"
     assert values["windows"][0]["top"][0] == {"label": "cat", "probability": 0.97}

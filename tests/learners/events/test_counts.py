@@ -196,7 +196,9 @@ def test_a_lower_threshold_lifts_refusals_but_for_the_distance():
         window(0, 0.97), window(1, 0.6, AMBIGUOUS), window(2, 0.2, AMBIGUOUS),
         window(3, 0.55, AMBIGUOUS), window(4, 0.2, AMBIGUOUS), window(5, 0.99, OUT_OF_DISTRIBUTION),
     )  # fmt: skip
-    recording = Prediction(Part("r"), "cat", "cat", 0.97, Reason(), [], 0.5, windows=windows)
+    recording = Prediction(
+        Part("r"), "cat", "cat", 0.97, Reason(), [], 0.5, more={"windows": windows}
+    )
     truth = table(("r", "cat", 0, 2), ("r", "cat", 5, 6))
     events, figures = event_figures(
         [recording], truth, {"r": 2.0}, gap=0.0, rule=plain_rule(2), classes=["cat", "other"]

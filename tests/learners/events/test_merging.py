@@ -37,7 +37,9 @@ def recording(labels: str, *, length: float = 2.0, hop: float = 1.0) -> Predicti
         else window(n * hop, n * hop + length, UNKNOWN, 0.3, 0.3, 0.4)
         for n, c in enumerate(labels)
     )
-    return Prediction(Part("x"), "a", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
+    return Prediction(
+        Part("x"), "a", "a", 0.9, Reason(), [("a", 0.9)], NAN, more={"windows": windows}
+    )
 
 
 def spans(labels: str, gap: float = 0, min_length: float = 0, **options: float) -> list[object]:
@@ -59,8 +61,10 @@ def test_neighbours_of_one_class_are_one_event():
 def test_a_group_of_classes_is_no_event():
     of = recording("aaa")
     windows = [*of.windows]
-    windows[1] = windows[1]._replace(label="letters", branch=(("letters", 0.95), ("a", 0.5)))
-    rows = Events(RULE).rows(of._replace(windows=tuple(windows)))
+    windows[1] = (
+        windows[1]._replace(label="letters").with_more(branch=(("letters", 0.95), ("a", 0.5)))
+    )
+    rows = Events(RULE).rows(of.with_more(windows=tuple(windows)))
     assert [(row.label, row.part.start, row.part.end) for row in rows] == [
         ("a", 0.0, 1.5),
         ("a", 2.5, 4.0),
@@ -74,7 +78,9 @@ def test_each_of_several_labels_has_its_own_events():
         window(n, n + 1, *one)
         for n, one in enumerate((s, *p) for s, p in zip(labels, each, strict=True))
     )
-    of = Prediction(Part("x"), "a|b", "a", 0.9, Reason(), [("a", 0.9)], NAN, windows=windows)
+    of = Prediction(
+        Part("x"), "a|b", "a", 0.9, Reason(), [("a", 0.9)], NAN, more={"windows": windows}
+    )
     rows = Events(LABELS).rows(of)
     assert [(row.label, row.best, row.part.start, row.part.end, row.part.at) for row in rows] == [
         ("a", "a", 0, 3, 0.5),
@@ -98,14 +104,14 @@ def test_a_row_has_its_surest_moment_and_the_files_that_have_none():
         window(0, 2, "a", 0.6, 0.2, 0.2), window(1, 3, "a", 0.9, 0.05, 0.05),
         window(2, 4, "a", 0.7, 0.1, 0.1),
     )  # fmt: skip
-    (row,) = Events(RULE).rows(recording("")._replace(windows=windows))
+    (row,) = Events(RULE).rows(recording("").with_more(windows=windows))
     assert row.part.at == 2.0
     assert row.windows == ()
     assert row.probability < 0.9
     bad = Reason(Why.BAD_FILE, "cut off")
     bad_file = Prediction(Part("x"), UNKNOWN, "", NAN, bad, [], NAN)
     assert Events(RULE).rows(bad_file) == [bad_file]
-    assert [r.label for r in Events(RULE).rows(bad_file._replace(windows=windows))] == [
+    assert [r.label for r in Events(RULE).rows(bad_file.with_more(windows=windows))] == [
         UNKNOWN,
         "a",
     ]
@@ -129,7 +135,7 @@ def test_what_has_no_row_is_counted():
     for labels in ("a.aa.b", "..", ""):  # a silent recording is one row
         one, end = recording(labels, length=1.0), len(labels)
         silent = window(end, end + 1, UNKNOWN, 0, 0, 0)._replace(reason=Reason(Why.NO_SIGNAL))
-        events.rows(one._replace(windows=(*one.windows, silent)))
+        events.rows(one.with_more(windows=(*one.windows, silent)))
     bad = Prediction(Part("x"), UNKNOWN, "", NAN, Reason(Why.BAD_FILE, "cut off"), [], NAN)
     events.rows(bad)
     assert events.summary() == (
@@ -207,7 +213,7 @@ def test_twenty_events_in_two_hours_are_found_where_they_are():
         best = int(p.argmax())
         sure = best < 3 and p[best] > 0.9
         windows.append(window(n, n + 2, CLASSES[best] if sure else UNKNOWN, *p[:3]))
-    rows = Events(RULE, gap=1.0).rows(recording("")._replace(windows=tuple(windows)))
+    rows = Events(RULE, gap=1.0).rows(recording("").with_more(windows=tuple(windows)))
     assert [row.label for row in rows] == [label for label, _, _ in known]
     for row, (_, start, end) in zip(rows, known, strict=True):
         assert abs(row.part.start - start) <= 1.0

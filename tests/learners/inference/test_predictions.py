@@ -174,7 +174,7 @@ def test_the_command_says_what_of_the_windows_is_in_no_event(
         ("--windows", "--at", "1"): r"--windows .*--at 1\b",
         ("--events", "--at", "1"): r"--events .*--at 1\b",
         ("--format", "raven", "--at", "1"): r"--format raven .*--at 1\b",
-        ("--windows", "--events"): r"--windows .*--events.*Leave one",
+        ("--windows", "--events"): r"--windows .*--events.*leave one",
     }.items():
         with pytest.raises(SecondhandError, match=message):
             main([*call, *words])
@@ -182,7 +182,9 @@ def test_the_command_says_what_of_the_windows_is_in_no_event(
 
 def test_an_answer_under_another_threshold_is_the_class_or_the_last_group_that_reaches_it():
     branch = (("pet", 0.9), ("cat", 0.6))
-    answer = Prediction(Part("a.jpg"), "pet", "cat", 0.6, Reason(), [], np.nan, branch=branch)
+    answer = Prediction(
+        Part("a.jpg"), "pet", "cat", 0.6, Reason(), [], np.nan, more={"branch": branch}
+    )
     rule = with_tree(plain_rule(2), Tree(("cat", "dog", "pet"), np.array([2, 2, -1]), 2))
 
     for threshold, expected in ((0.6, "cat"), (0.7, "pet"), (0.95, "unknown")):

@@ -166,14 +166,14 @@ def test_an_event_across_pieces_is_one(gap: float) -> None:
         )
         for n in range(4)
     ]
-    whole = [piece[0]._replace(windows=piece) for piece in pieces]
+    whole = [piece[0].with_more(windows=piece) for piece in pieces]
     strain = StrainFiles(SETTINGS, scan=True, gap=gap)
     events = Events(plain_rule(2), gap)
     found = [(e.part.start, e.part.end) for p in strain(whole) for e in events.rows(p)]
     expected = [(100.75, 101.75), (102.25, 104.75), (112.75, 113.25)]
     assert found == (expected if gap == 0 else [(100.75, 104.75), (112.75, 113.25)])
     # Across missing strain no event goes on, however long the gap may be.
-    broken = [whole[0], whole[2]._replace(windows=tuple(w._replace(label="A") for w in pieces[2]))]
+    broken = [whole[0], whole[2].with_more(windows=tuple(w._replace(label="A") for w in pieces[2]))]
     assert len([e for p in strain(broken) for e in events.rows(p)]) >= 2
 
 

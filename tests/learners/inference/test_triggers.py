@@ -105,12 +105,12 @@ def test_the_table_is_written_by_its_ending(model, frames, table, tmp_path, caps
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--triggers", "t.csv"], "needs the strain"),
+        (["--triggers", "t.csv"], "--triggers t.csv without --strain"),
         (["--triggers", "t.csv", "--strain", "x", "--at", "1"], "--at 1.* --triggers"),
     ],
 )
 def test_a_call_that_cannot_be_is_said(model, words, message):
     with pytest.raises(SecondhandError, match=message):
         main([model, *words])
-    with pytest.raises(SecondhandError, match=r"combined with a\.hdf5"):
+    with pytest.raises(SecondhandError, match=r"--triggers t\.csv with a\.hdf5"):
         main([model, "a.hdf5", "--strain", "x", "--triggers", "t.csv"])

@@ -388,12 +388,12 @@ def test_an_event_is_an_observation_beside_those_of_its_photos(tmp_path: Path) -
             one = answer(path, label if label in dict(top) else "unknown")
             reason = refused.get(label, one.reason)
             parts.append(one._replace(part=Part(path, box=box), reason=reason, top=shown))
-        whole = answer(path, "Lynx lynx")._replace(top=top, detection=0.9)
+        whole = answer(path, "Lynx lynx")._replace(top=top).with_more(detection=0.9)
         box = parts[0].part.box if len(parts) == 1 else None
-        return whole._replace(windows=tuple(parts), part=Part(path, box=box))
+        return whole._replace(part=Part(path, box=box)).with_more(windows=tuple(parts))
 
     blank = answer(files[3], "unknown", math.nan)
-    blank = blank._replace(reason=Reason(Why.BLANK), best="", top=[], detection=0.0)
+    blank = blank._replace(reason=Reason(Why.BLANK), best="", top=[]).with_more(detection=0.0)
     frames = [
         boxed(files[0], "Lynx lynx"),
         boxed(files[1], "Lynx lynx", "unknown", "person"),

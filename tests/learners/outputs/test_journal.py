@@ -230,7 +230,8 @@ def test_a_file_that_was_replaced_is_asked_again_and_its_old_answer_goes(tmp_pat
 def test_an_answer_is_kept_to_the_last_bit(tmp_path):
     reason = Reason(Why.BAD_FILE, "cut off: \u2028 half")
     window = answer("x\udcff.wav", part=Part("x\udcff.wav", 0.1, 1 / 3), probability=0.1 + 0.2)
-    long = answer("x\udcff.wav", reason=reason, windows=(window, window), known=-1e-300)
+    long = answer("x\udcff.wav", reason=reason, known=-1e-300)
+    long = long.with_more(windows=(window, window))
     with Journal(tmp_path / "a.csv", {"a": 1}) as journal:
         list(journal.pending(iter([long.path])))
         list(journal.add([[long]]))

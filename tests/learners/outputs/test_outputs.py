@@ -58,7 +58,7 @@ def recordings(tmp_path: Path) -> list[Prediction]:
     paths = [folder / "x.flac", folder / "x.wav", folder / "deep/x.wav"]
     for path in paths:
         tone(path, 3.0)
-    long = answer(paths[1])._replace(
+    long = answer(paths[1]).with_more(
         windows=(
             answer(paths[1], "a", 0.9, 0.0, 1.0),
             answer(paths[1], "unknown", 0.4, 1.0, 2.0),
@@ -145,7 +145,7 @@ def test_a_pipe_or_device_is_refused_before_anything_is_predicted(tmp_path):
 
 def test_events_are_written_in_every_format(recordings, tmp_path, capsys):
     shape = RowSettings(merge=Events(plain_rule(2), gap=1.0, top=1), classes=("a", "b b"), top=1)
-    two = recordings[2]._replace(
+    two = recordings[2].with_more(
         windows=(*recordings[2].windows, answer("x", "b b", 0.7, 3.0, 4.0))
     )
     for format in ("csv", "jsonl", "table", "raven", "audacity"):
@@ -273,7 +273,7 @@ def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Pa
     write_pictures(tmp_path / "new", per_class=3, classes=1, size=48)
     new = sorted(map(str, (tmp_path / "new" / "red").iterdir()))
     out, first = tmp_path / "tr.csv", answer(new[0], "red")
-    first = first._replace(branch=(("Café", 0.99), ("red", 0.6)))
+    first = first.with_more(branch=(("Café", 0.99), ("red", 0.6)))
     answers = [
         first._replace(label="Café", reason=AMBIGUOUS),
         first._replace(part=Part(new[1])),
@@ -325,7 +325,7 @@ def test_rows_tell_when_and_where_they_were_recorded(tmp_path):
     """Times follow from the recording's start; the header depends only on the call."""
     file = tmp_path / "north/20190604_235958.WAV"
     recording(file, guano="Timestamp: 2019-06-04T23:59:58+02:00\nLoc Position: 52.5 -4.25")
-    long = answer(file)._replace(
+    long = answer(file).with_more(
         windows=(answer(file, "a", 0.9, 0.0, 3.0), answer(file, "a", 0.9, 2.25, 5.25))
     )
     plain = answer(tmp_path / "x.wav")

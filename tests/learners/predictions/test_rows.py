@@ -10,17 +10,16 @@ from learners.predictions.rows import MOST_LABELS, Windows
 from learners.rule.reasons import Reason, Why
 
 
-def answer(label: str, why: Why = Why.ACCEPTED, detail: str = "", **more: object) -> Prediction:
+def answer(label: str, why: Why = Why.ACCEPTED, detail: str = "") -> Prediction:
     part = Part("a.jpg")
-    one = Prediction(part, label, "fox", 0.9, Reason(why, detail), [("fox", 0.9)], NAN)
-    return one._replace(**more)  # type: ignore[arg-type]
+    return Prediction(part, label, "fox", 0.9, Reason(why, detail), [("fox", 0.9)], NAN)
 
 
 def test_boxes_are_counted_and_pictures_without_one_apart() -> None:
     rows = Windows("picture", "box")
     boxes = (answer("fox"), answer("deer"), answer("unknown", Why.NOT_ANIMAL, "person"))
     for picture in (
-        answer("fox", windows=boxes),
+        answer("fox").with_more(windows=boxes),
         answer("fox"),
         answer("unknown", Why.BLANK),
         answer("unknown", Why.BAD_FILE, "damaged"),

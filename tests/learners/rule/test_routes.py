@@ -160,7 +160,7 @@ def test_events_of_recordings_and_of_pictures_answer_as_predict(
 ) -> None:
     shown = predicted(model, outputs)
     recordings = [
-        shown[first]._replace(windows=tuple(shown[first : first + 100]))
+        shown[first].with_more(windows=tuple(shown[first : first + 100]))
         for first in range(0, N, 100)
     ]
     again = decided_again(recordings, model.rule.but(threshold=0.45), CLASSES)
