@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from learners.calls.base import CALLS
-from learners.cameras.calls import RecordedCall
+from learners.calls.recorded import RecordedCall
 from learners.cli.commands import PredictSettings
 from learners.model.bundle import Bundle
 

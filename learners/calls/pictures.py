@@ -10,10 +10,10 @@ from datasets.core.conflicts import Conflict
 from datasets.core.options import Condition
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
+from learners.calls.recorded import RecordedCall
 from learners.calls.sections.events import EventSettings
 from learners.cameras.boxes import name_detections, pieces_for
 from learners.cameras.bursts import bursts_under
-from learners.cameras.calls import RecordedCall
 from learners.cli.commands import PredictSettings
 from learners.inference.decoding import Pieces
 from learners.inference.predictor import Predictor

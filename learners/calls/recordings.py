@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
-from learners.cameras.calls import RecordedCall
+from learners.calls.events import EventCall
+from learners.calls.recorded import RecordedCall
 from learners.cli.commands import PredictSettings
-from learners.events.calls import EventCall
 from learners.inference.options import Options
 from learners.model.bundle import Bundle
 

@@ -10,11 +10,11 @@ from datasets.core.conflicts import Conflict
 from datasets.kinds.base import KINDS
 from datasets.strain.settings import QScanSettings
 from learners.calls.base import CALLS
+from learners.calls.events import EventCall
 from learners.calls.files import Count
 from learners.calls.sections.events import EventSettings
 from learners.calls.sections.strain import StrainSettings
 from learners.cli.commands import PredictSettings
-from learners.events.calls import EventCall
 from learners.inference.machines import Machines
 from learners.inference.options import Options
 from learners.inference.predictions import Prediction

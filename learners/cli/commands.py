@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from datasets.core.address import is_address
 from datasets.core.conflicts import Conflict, Missing, Need, Refused
@@ -143,7 +143,6 @@ class OutputSettings(Checked):
         "Use the test-time augmentation that the model was trained with (finetune --tta); --no-tta predicts each "
         "file once, which is faster.",
     )
-    conflicts: ClassVar[tuple[Condition, ...]] = (OVERWRITING,)
 
 
 @dataclass(kw_only=True)
@@ -164,7 +163,7 @@ class PredictSettings(OutputSettings, OverrideSettings, EngineSettings):
     added: tuple[Checked, ...] = ()
 
     conflicts = (
-        *OutputSettings.conflicts,
+        OVERWRITING,
         Missing(
             ("paths", "triggers"), "no files to predict", "name files or folders, or --triggers"
         ),
