@@ -15,6 +15,7 @@ from datasets.core.options import flag
 from datasets.core.scanning import skipped_line
 from datasets.kinds.finding import find_files, some_files
 from learners.calls.base import Call
+from learners.calls.sections.base import SECTIONS
 from learners.cli.commands import FREE_OF_PREDICTION
 from learners.inference.machines import Machines
 from learners.inference.predictions import OPTIONAL, Prediction
@@ -144,7 +145,8 @@ class FileCall(Call):
     def _identity(self, predictor: Predictor, machines: Machines) -> dict[str, Any]:
         """Everything that the predictions depend on, except the files."""
         settings, overrides = self.settings, machines.options.overrides
-        named = {n: one.value for n, one in settings.call.items() if n not in FREE_OF_PREDICTION}
+        free = {*FREE_OF_PREDICTION, *chain(*(one.free for one in SECTIONS.ours().values()))}
+        named = {name: one.value for name, one in settings.call.items() if name not in free}
         return {
             "model": model_digest(settings.model)[:12],
             "folders": [name for name in settings.paths if is_folder(name)],

@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Checked)
 
 #: Settings of a prediction that may change when its job resumes: they do not affect the predictions, or name files.
 FREE_OF_PREDICTION = (
-    "model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster", "deployments",
+    "model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster",
 )  # fmt: skip
 
 MODEL = "Model folder, such as runs/photos/model or hf:USER/NAME."

@@ -16,9 +16,16 @@ from learners.cli.commands import PredictSettings
 
 @dataclass(kw_only=True)
 class Section(Checked):
-    """A dataclass of settings whose docstring heads them in the help. ``name`` : its name in the registry."""
+    """A dataclass of settings, which its docstring heads in the help.
+
+    Attributes
+    ----------
+    name : its name in the registry.
+    free : settings that may change when a job resumes, because they do not affect the predictions.
+    """
 
     name: ClassVar[str]
+    free: ClassVar[tuple[str, ...]] = ()
 
 
 SECTIONS: Registry[type[Section]] = Registry("learners.calls.sections")

@@ -16,6 +16,7 @@ class CameraSettings(Section):
     """cameras and recorders"""
 
     name = "cameras"
+    free = ("deployments",)
 
     deployments: Path | None = option(None, DEPLOYMENTS, metavar="FILE")
     min_box_confidence: float | None = option(
