@@ -61,6 +61,7 @@ class Refused:
 
     Attributes
     ----------
+    remedy : what to do; ``{value}`` in it stands for the value.
     of : which of its values that is true of; default: all but its default.
     secret : the message leaves the value out.
     """
@@ -74,8 +75,10 @@ class Refused:
     def problem(self, call: Call) -> str:
         given = call[self.name]
         refused = given if self.of is None else self.of(given.value)
-        typed = given.name if self.secret else given
-        return f"{typed} ({_remark(self.why, self.remedy)})" if refused else ""
+        if not refused:
+            return ""
+        remedy = self.remedy.replace("{value}", str(given.value))
+        return f"{given.name if self.secret else given} ({_remark(self.why, remedy)})"
 
 
 @dataclass(frozen=True)
