@@ -33,16 +33,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Flags that the help shows by itself.
+#: Flags that the help shows by itself, beside those of the sections.
 USUAL = (
-    "format", "out", "overwrite", "classes", "threshold", "keep_known", "windows", "events", "at",
-    "triggers", "bs", "device",
+    "format", "out", "overwrite", "classes", "threshold", "keep_known", "windows", "at", "bs", "device",
 )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    parser = call_parser(__doc__, PredictSettings, *SECTIONS.ours().values(), usual=USUAL)
+    sections = SECTIONS.ours().values()
+    usual = [*USUAL, *(name for section in sections for name in section.usual)]
+    parser = call_parser(__doc__, PredictSettings, *sections, usual=usual)
     settings = predict_settings(parser.chosen(argv))
     settings.check()
 
@@ -59,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from learners.outputs.base import OUTPUTS
     from learners.predictions.provenance import Provenance
 
-    usual = "csv" if settings.out or not sys.stdout.isatty() else "table"
-    output = OUTPUTS.find(settings.format or usual, "--format")
+    default = "csv" if settings.out or not sys.stdout.isatty() else "table"
+    output = OUTPUTS.find(settings.format or default, "--format")
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
     call = find_call(settings, bundle, output)

@@ -21,10 +21,12 @@ class Section(Checked):
     Attributes
     ----------
     name : its name in the registry.
+    usual : settings that the help shows by itself.
     free : settings that may change when a job resumes, because they do not affect the predictions.
     """
 
     name: ClassVar[str]
+    usual: ClassVar[tuple[str, ...]] = ()
     free: ClassVar[tuple[str, ...]] = ()
 
 

@@ -15,6 +15,7 @@ class EventSettings(Section):
     """events"""
 
     name = "events"
+    usual = ("events",)
     conflicts = (
         Need("gap", ("events",), "give it too, or leave --gap out"),
         Need("min_length", ("events",), "give it too, or leave --min-length out"),

@@ -18,6 +18,7 @@ class StrainSettings(Section):
     """strain and triggers"""
 
     name = "strain"
+    usual = ("triggers",)
     conflicts = (
         Conflict("triggers", "paths", "the table names what to predict", "leave the files out"),
         Conflict(
