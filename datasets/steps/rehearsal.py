@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.errors import Rejected
 from datasets.items.columns import REHEARSED, is_rehearsed
 from datasets.items.facts import Corrections
 from datasets.items.items import Items
@@ -42,10 +42,6 @@ def rehearse(items: Items, asked: Asked) -> Items:
     The share that stays is ``--rehearsal``. A class without a training item is dropped.
     """
     warm, of_run = asked.of(WarmStartSettings), items.get(Earlier)
-    if warm.rehearsal < 1 and warm.from_ is None:
-        raise SecondhandError(
-            f"--rehearsal {warm.rehearsal:g} has no effect without --from: add --from, or leave it out"
-        )
     if of_run is None:
         return items
     frame, file = items.frame, of_run.file

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.cameras.settings import PlaceSettings
 from datasets.core.address import as_path
-from datasets.core.conflicts import Conflict, Refused
+from datasets.core.conflicts import Conflict, Need, Refused
 from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.options import Checked, Limits, option
 from datasets.core.scanning import absolute_path
@@ -363,6 +363,7 @@ class Settings(Checked):
         Conflict("split_by", "cv", remedy="use one of them"),
         Conflict("split_by", "fold", remedy="use one of them"),
         Conflict("background", "classes_table", remedy="use one of the two"),
+        Need("rehearsal", ("from",), "add --from, or leave --rehearsal out"),
         Refused("cross_fit", "one body", "give at least 2, or 0 for none", of=lambda n: n == 1),
         *AGAINST_CROSS_FIT,
     )
