@@ -7,10 +7,9 @@ import io
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from scipy.special import log_softmax, softmax
@@ -19,6 +18,7 @@ from datasets.cameras.clock import Clock
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
+from datasets.items.items import Items
 from learners.cameras.bursts import Bursts, events_of, fit_event_threshold, merge_frames
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import Prediction
@@ -150,7 +150,8 @@ def test_a_target_accuracy_is_guaranteed_on_events(model, tmp_path):  # noqa: F8
     units = np.repeat(np.arange(200), 2)
     calibration = Outputs(np.array(logits), None, features, units)
     ours = ConfidenceSettings(target_accuracy=0.9)
-    photos: Any = SimpleNamespace(kind="picture", clock=Clock())
+    none = pd.DataFrame()
+    photos = Items(none, none, "picture", "").knowing(Clock())
     fitted = fit_event_threshold(predictor.rule, CLASSES, calibration, labels, paths, ours, photos)
     scaled = predictor.rule.calibrator.scaled(np.array(logits))
     mean = softmax(log_softmax(scaled, axis=1).reshape(200, 2, 3).mean(axis=1), axis=1)

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from scipy.special import softmax
 
 from datasets.core.errors import SecondhandError
+from datasets.items.facts import Unsplit
 from datasets.steps.earlier import are_all_learnt
 from datasets.steps.reading import read_items
 from learners.cli.settings import Settings
@@ -223,7 +224,7 @@ def grouped(run: Prepared, groups: list[str]) -> Prepared:
     """The run with its files in these groups, one after the other."""
     names = [groups[n % len(groups)] for n in range(len(run.items.table.frame))]
     frame = run.items.table.frame.assign(group=names)
-    table = replace(run.items.table, frame=frame, unsplit=frame.assign(split=""))
+    table = replace(run.items.table, frame=frame).knowing(Unsplit(frame.assign(split="")))
     return replace(run, items=run.items._replace(table=table, rows=frame))
 
 
@@ -281,7 +282,7 @@ def test_files_that_cannot_be_divided_are_named(
 
 def test_files_that_measure_by_name_are_not_divided(prepared: Prepared) -> None:
     table = prepared.items.table
-    named = replace(table, unsplit=table.frame)
+    named = table.knowing(Unsplit(table.frame))
     run = replace(prepared, items=prepared.items._replace(table=named))
     asked = replace(run, settings=run.settings.but(cross_fit=2))
     with pytest.raises(SecondhandError, match=r"--cross-fit 2: .*calibration and valid, which"):
