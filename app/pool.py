@@ -34,7 +34,6 @@ from learners.active import teaching
 from learners.active.auditing import read_audit
 from learners.active.embeddings import Embeddings
 from learners.active.listing import train_again
-from learners.active.sheets import flac
 from learners.active.teaching import Suggestion, labelled_in, suggest
 from learners.cameras.boxes import check_labels_train
 from learners.cameras.bursts import events_of
@@ -147,7 +146,8 @@ class Pool(ABC):
 
     def player(self, part: Part) -> str:
         """Data URI of a sound; "" if the model is not of sounds."""
-        sound = flac(self.predictor, part)
+        spectrogram = self.predictor.spectrogram
+        sound = b"" if spectrogram is None else spectrogram.flac(part)
         return f"data:audio/flac;base64,{base64.b64encode(sound).decode()}" if sound else ""
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from datasets import RENDERER_VERSION
 from datasets.core.address import member
 from datasets.core.checked import read_as
 from datasets.core.errors import SecondhandError
 from datasets.core.registry import Registry
+from datasets.spectrograms.settings import RENDERER_VERSION
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,12 +63,9 @@ class Kind:
     expansion : by which factor a recording was slowed down, by its path and what `recorded` gave.
     duration : seconds of a file.
     facts : facts about files for the report, in words, by their paths and what `look` gave of each.
-    augment : transforms of training batches, by the settings, the strength (0 to 2), and whether items may be mixed.
     varied_by : fields of `learners.model.tta.TTAView` in which test-time augmentation may vary a file.
     one_view : words for what has no test-time augmentation, and why.
     timeless : words for what has no moment that can be asked for, and why; "" if there is one.
-    silence : words for what too quiet a file is below; "" if none is too quiet.
-    drawings : word for the drawn pictures.
     media : main type of the files' media type: image, audio; "" for others.
     lookup : makes an empty `Lookup`, for items that are looked up; their files are not opened. If a network and a
         width are given, it takes no other inputs, and its messages name their ``origin``.
@@ -89,12 +86,9 @@ class Kind:
     expansion: Callable[[str, Iterable[Recorded]], float] | None = None
     duration: Callable[[str], float] | None = None
     facts: Callable[[Sequence[str], Mapping[str, PictureInfo]], dict[str, str]] | None = None
-    augment: Callable[[Any, float, bool], list[Any]] | None = None
     varied_by: tuple[str, ...] = ()
     one_view: str = "this kind of data"
     timeless: str = ""
-    silence: str = ""
-    drawings: str = "pictures"
     media: str = ""
     lookup: Callable[[str, int, str], Lookup] | None = None
     recordings: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS, Kind, PictureInfo
@@ -64,25 +64,6 @@ def _facts(paths: Sequence[str], looks: Mapping[str, PictureInfo]) -> dict[str, 
     }
 
 
-def _augment(spectrogram: MelSettings, strength: float, mixed: bool) -> list[Any]:
-    """Gain, equaliser and background mixing need levels that are proportional to dB, so they are left out for
-    colour maps and PCEN."""
-    from datasets.loaders import augment
-
-    tfms: list[Any] = [
-        augment.TimeShift(min(0.25 * strength, 0.5)),
-        augment.TimeScale(0.3 * strength),
-    ]
-    if spectrogram.level != "pcen" and spectrogram.colour in ("grey", "windows"):
-        tfms.append(augment.Gain(6 * strength, range_db=spectrogram.range_db))
-        tfms.append(augment.Equaliser(9 * strength, range_db=spectrogram.range_db))
-        if mixed:
-            tfms.append(augment.BackgroundMix(range_db=spectrogram.range_db, p=0.25 * strength))
-    # One mask each: more could hide all of a word of half a second.
-    tfms.append(augment.SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
-    return tfms
-
-
 KINDS.add(
     Kind(
         name="sound",
@@ -97,10 +78,7 @@ KINDS.add(
         expansion=_expansion,
         duration=_duration,
         facts=_facts,
-        augment=_augment,
         varied_by=("shift",),
-        silence="-60 dBFS",
-        drawings="spectrograms",
         media="audio",
         recordings=True,
         mel=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from datasets.kinds.base import KINDS, Kind
 
@@ -23,14 +23,6 @@ def _opens(path: str) -> None:
         pass
 
 
-def _augment(spectrogram: QScanSettings, strength: float, mixed: bool) -> list[Any]:
-    """Position and energy stay, which are relative to the trigger and the noise; one frequency band is masked. Times
-    are not masked, because a short glitch in the middle could be hidden completely."""
-    from datasets.loaders.augment import SpecAugment
-
-    return [SpecAugment(0.15 * strength, 0.0, count=1)]
-
-
 KINDS.add(
     Kind(
         name="strain",
@@ -39,9 +31,7 @@ KINDS.add(
         parts=("start", "end", "gps"),
         settings=_settings,
         opens=_opens,
-        augment=_augment,
         one_view="strain, whose times are relative to the trigger",
-        drawings="Q-scans",
         gps=True,
         in_windows=True,
     )

@@ -8,7 +8,6 @@ from typing import Any
 
 from datasets.core.options import flag
 from datasets.kinds.base import KINDS
-from datasets.strain.settings import QScanSettings
 from learners.calls.base import CALLS
 from learners.calls.files import Count
 from learners.events.calls import EventCall
@@ -61,7 +60,7 @@ class StrainCall(EventCall):
         settings, scan = self.settings, self.has("windows") or self.has("events")
         joins = settings.at is not None and not machines.several
         if scan or joins or self.has("channel"):
-            assert isinstance(predictor.spectrogram, QScanSettings)
+            assert predictor.spectrogram is not None
             gap = (settings.gap or 0.0) if settings.events else None
             channel = settings.channel or ""
             self._joined = StrainFiles(predictor.spectrogram, channel, settings.at, scan, gap)

@@ -134,13 +134,9 @@ class Opener:
         return self.recentre and abs(offset) > AWAY
 
     def stored(self, part: Part) -> Path | None:
-        """Path of a cached spectrogram; None if there is none, or for strain without a moment."""
+        """Path of a cached spectrogram; None if there is none, or a part does not tell its own."""
         store, spectrogram = self.prepared.store, self.spectrogram
-        if (
-            store is None
-            or spectrogram is None
-            or (KINDS[spectrogram.kind].gps and part.at is None)
-        ):
+        if store is None or spectrogram is None or not spectrogram.tells_picture(part):
             return None
         return _cache_at(store.store.root).stored(part, spectrogram)
 

@@ -21,7 +21,6 @@ from datasets.sources.trigger_tables import (
     write_table,
 )
 from datasets.strain.frames import Frames, parse_series, read_frames
-from datasets.strain.settings import QScanSettings
 from learners.inference.predictions import cell
 from learners.inference.predictor import Predictor
 from learners.predictions.provenance import Provenance, check_record
@@ -69,7 +68,7 @@ def _predict(
     predicted = np.full(count, None, dtype=object)
     reasons = np.full(count, "", dtype=object)
     spectrogram = predictor.spectrogram
-    assert isinstance(spectrogram, QScanSettings)
+    assert spectrogram is not None
     places = find_strain_files(
         triggers, frames, channel=settings.channel or "", context=spectrogram.context
     )
