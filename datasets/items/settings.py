@@ -68,7 +68,9 @@ class DataSettings:
     @property
     def multi_label(self) -> bool:
         """Whether an item may have several labels."""
-        return self.labels is not None or "demo:scenes" in self.sources
+        from datasets.sources.base import have_several_labels
+
+        return self.labels is not None or have_several_labels(self.sources)
 
     @property
     def sources(self) -> list[str]:

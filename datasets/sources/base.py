@@ -99,6 +99,7 @@ class Source:
     endings : of the files, in small letters, whose message says so; empty for all.
     names : names that it reads and that are no paths.
     has_multi_label : whether items of this path may have several labels.
+    several_labels : those of its ``names`` whose items have, so that nobody need say so.
     check : raises SecondhandError if the settings of a call do not suit its paths.
     several : a set is often several such files, as one for each camera: of these, one that cannot be read is listed, and
         the others are used.
@@ -112,6 +113,7 @@ class Source:
     endings: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     has_multi_label: Callable[[Path], bool] = lambda path: False
+    several_labels: tuple[str, ...] = ()
     check: Callable[[Sequence[Path], ReadOptions], None] = lambda paths, options: None
     several: bool = False
 
@@ -123,6 +125,13 @@ def in_order() -> Iterator[Source]:
     """All sources in their order, ours before those of other packages, which are looked up last."""
     for group in SOURCES.in_turn():
         yield from sorted(group, key=attrgetter("order"))
+
+
+def have_several_labels(names: Sequence[str]) -> bool:
+    """Whether one of the names behind ``--data`` is a set whose items may have several labels."""
+    return any(
+        name in source.several_labels for source in SOURCES.ours().values() for name in names
+    )
 
 
 def find_source(name: str, options: ReadOptions) -> Source:
