@@ -47,7 +47,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.processes import cores
 from datasets.core.program import extra
 from datasets.core.upstream import logger_levels
-from datasets.spectrograms.settings import RENDERER_VERSION
+from datasets.spectrograms.version import RENDERER_VERSION
 
 log = logging.getLogger(__name__)
 

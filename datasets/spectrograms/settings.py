@@ -24,12 +24,10 @@ from datasets.core.checked import check_fields
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 from datasets.spectrograms.axes import Axes, Panel
+from datasets.spectrograms.version import RENDERER_VERSION
 
 if TYPE_CHECKING:
     from PIL import Image
-
-#: Raise it whenever the same settings would render other pixels.
-RENDERER_VERSION = 3
 
 Rate = TypeVar("Rate", int, float)
 

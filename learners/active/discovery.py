@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.core.errors import SecondhandError
 from datasets.items.labels import UNKNOWN
 from datasets.items.splits import components
-from datasets.kinds.base import KINDS
 from learners.active.teaching import Pool
 from learners.cameras.bursts import events_of
 from learners.inference.predictions import Floats, Prediction
@@ -124,7 +123,7 @@ def discover(pool: Pool, *, fdr: float = 0.1) -> Discoveries:
     features = np.stack(refused) if refused else np.empty((0, 0), np.float32)
     paths = [one.path for one in predictions if one.label == UNKNOWN]
     together = np.unique(paths, return_inverse=True)[1]  # windows of one recording
-    if KINDS[pool.predictor.kind].photo:
+    if pool.predictor.kind.photo:
         names = [*dict.fromkeys(paths)]
         event_of = {names[n]: k for k, event in enumerate(events_of(names)) for n in event}
         together = np.array([event_of[path] for path in paths], np.int64)

@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 
 from datasets.core import progress
-from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
 from learners.calls.files import FileCall
 from learners.inference.machines import Machines
@@ -27,7 +26,7 @@ class EmbeddingCall(FileCall):
 
     @classmethod
     def claims(cls, settings: Any, bundle: Bundle) -> bool:
-        return not KINDS[bundle.kind].opened
+        return not bundle.spec.takes_pixels
 
     @property
     def on_one_machine(self) -> str:

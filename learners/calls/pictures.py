@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
 from learners.cameras.boxes import name_detections
 from learners.cameras.bursts import bursts_from_settings
@@ -28,7 +27,7 @@ class PictureCall(RecordedCall):
 
     @classmethod
     def claims(cls, settings: Any, bundle: Bundle) -> bool:
-        return KINDS[bundle.kind].photo
+        return bundle.kind.photo
 
     @property
     def lists_all(self) -> bool:

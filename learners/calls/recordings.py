@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
 from learners.cameras.calls import RecordedCall
 from learners.events.calls import EventCall
@@ -19,11 +18,10 @@ class RecordingCall(EventCall, RecordedCall):
 
     @classmethod
     def claims(cls, settings: Any, bundle: Bundle) -> bool:
-        return KINDS[bundle.kind].in_windows and not KINDS[bundle.kind].gps
+        return bundle.kind.recordings
 
     def options(self) -> dict[str, Any]:
         in_windows = self.in_windows or self.has("events")
-        in_windows = in_windows and KINDS[self.bundle.kind].recordings
         return {"allow_truncated": self.settings.allow_truncated or in_windows}
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from datasets.core.options import flag
-from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
 from learners.calls.files import Count
 from learners.events.calls import EventCall
@@ -31,7 +30,7 @@ class StrainCall(EventCall):
 
     @classmethod
     def claims(cls, settings: Any, bundle: Bundle) -> bool:
-        return KINDS[bundle.kind].gps
+        return bundle.kind.gps
 
     @property
     def on_one_machine(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from datasets.core.errors import SecondhandError
-from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS, Call
 from learners.inference.machines import Machines
 from learners.inference.predictor import Predictor
@@ -28,7 +27,7 @@ class TriggerCall(Call):
             raise SecondhandError(
                 f"{of_it} cannot be combined with {settings.paths[0]}. Leave it out"
             )
-        if not KINDS[bundle.kind].gps:
+        if not bundle.kind.gps:
             raise SecondhandError(
                 f"{of_it} needs a model for strain, but {settings.model} is a model for {bundle.kind}. Leave --triggers out"
             )

@@ -24,7 +24,8 @@ from datasets.core.errors import SecondhandError
 from datasets.core.lookup import Lookup
 from datasets.core.part import FileOrPart, Part, as_part
 from datasets.images.decoded import DecodedPictures, PictureOpener
-from datasets.kinds.base import KINDS, spectrogram_from_dict
+from datasets.kinds.base import spectrogram_from_dict
+from datasets.kinds.views import PLAIN
 from learners.cameras.boxes import pieces_for
 from learners.inference.decoding import Decoder, Opened, Piece, Pieces
 from learners.inference.engine import make_engine, pick_device
@@ -34,7 +35,6 @@ from learners.inference.predictions import (
     DetailedPrediction,
     Floats,
     Prediction,
-    check_moment,
     predictions_from,
     reason_not_predicted,
     refused_prediction,
@@ -43,7 +43,6 @@ from learners.inference.predictions import (
 from learners.machine import threads
 from learners.model.bundle import Bundle, load_bundle
 from learners.model.hub import model_folder
-from learners.model.tta import PLAIN
 from learners.rule.base import AnyRule
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ class Predictor:
             Decoder(
                 self.prepared, self.spectrogram, overlap, self._pieces, workers, recentre=recentre
             )
-            if KINDS[self.kind].opened
+            if self.bundle.spec.takes_pixels
             else LookupDecoder(self.lookup)
         )
 
@@ -234,7 +233,7 @@ class Predictor:
         if isinstance(paths, str | os.PathLike):
             path = os.fspath(paths)
             raise SecondhandError(f"{path!r} is one path. Give a list of paths: [{path!r}]")
-        check_moment(self.kind, at)
+        self.kind.check_moment(at)
         given: Any = paths  # such as a picture in memory, which is refused
         listed = given if isinstance(given, Iterable) else [given]
         files: Iterator[Part] = (as_part(path, at) for path in listed)
@@ -379,7 +378,7 @@ class Predictor:
     @property
     def unused(self) -> list[str]:
         """Fields of `Prediction` that are empty for every file."""
-        return [*self.rule.unused, *["offset"] * (not KINDS[self.kind].gps)]
+        return [*self.rule.unused, *["offset"] * (not self.kind.gps)]
 
     def decide(
         self,

@@ -46,7 +46,7 @@ def track_output(
                 folder / name, text.getvalue().encode("utf-8", "surrogateescape"), durable=False
             )
 
-    return Output(name, to_folder, only_for("sound"), folder=True, windows=True)
+    return Output(name, to_folder, only_for("audio"), folder=True, windows=True)
 
 
 def labelled_rows(prediction: Prediction, shape: RowSettings) -> Iterator[Prediction]:
