@@ -103,7 +103,6 @@ FEATURES = {
             "learners/model/bundle.py": "reads a model with that body",
             "learners/training/members.py": "says their width",
             "learners/active/embeddings.py": "a column of a file of features",
-            "learners/active/teaching.py": "what to label among them",
             "learners/search.py": "more like this among them",
         },
     ),

@@ -516,7 +516,7 @@ def test_each_kind_says_that_a_file_is_held(
     kind = find_kind(name)
     assert kind is not None
     with pytest.raises(Unavailable, match=r"held by another|another program holds|read now"):
-        kind.opens(str(tmp_path / name)) if kind.opens else kind.look(str(tmp_path / name), True)  # type: ignore[misc]
+        kind.open(str(tmp_path / name))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
