@@ -31,11 +31,11 @@ from datasets.items.labels import (
     clean_label,
     is_nothing,
     parse_names,
-    without_nocall,
 )
 from datasets.kinds.base import KINDS, empty_lookup, kind_of, unopened_kind
 from datasets.kinds.finding import named
 from datasets.sources.base import ROW, SOURCES, TABLE, ReadOptions, Rows, read_source
+from datasets.sources.birdnet import without_nocall
 from datasets.sources.embeddings import NEEDED
 from datasets.sources.naming import time_columns
 from datasets.steps.base import Asked
