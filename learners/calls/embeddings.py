@@ -26,7 +26,7 @@ class EmbeddingCall(FileCall):
 
     @classmethod
     def claims(cls, settings: Any, bundle: Bundle) -> bool:
-        return not bundle.spec.takes_pixels
+        return not bundle.kind.opened
 
     @property
     def on_one_machine(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from datasets.core.errors import SecondhandError
+from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS, Call, find_call
 from learners.cli.commands import OutputSettings
 from learners.outputs.base import OUTPUTS
@@ -20,7 +21,7 @@ def settings(*paths: str, **given: Any) -> SimpleNamespace:
 
 
 def call(kind: str, *paths: str, **given: Any) -> Call:
-    bundle: Any = SimpleNamespace(kind=kind, provenance={}, classes=["a"])
+    bundle: Any = SimpleNamespace(kind=KINDS[kind], provenance={}, classes=["a"])
     return find_call(settings(*paths, **given), bundle, OUTPUTS["csv"])
 
 
