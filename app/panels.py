@@ -137,7 +137,7 @@ def input_panels(predictor: Predictor, part: Part, class_index: int | None) -> l
         of = ", " if whole is None else ": "  # a part of the picture, or all of it
         panels = [
             panel._replace(title=f"Input of the model{of}{panel.title}")
-            for panel in spectrogram.panels(signal, part)
+            for panel in spectrogram.panels(signal, image, part)
         ]
     if class_index is None:
         return panels

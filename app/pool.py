@@ -36,7 +36,7 @@ from learners.active.embeddings import Embeddings
 from learners.active.listing import train_again
 from learners.active.teaching import Suggestion, labelled_in, suggest
 from learners.cameras.boxes import check_labels_train
-from learners.cameras.bursts import events_of
+from learners.cameras.bursts import bursts_in
 from learners.cli.console import as_typed
 from learners.inference.predictor import Predictor
 from learners.report.galleries import Pictures, time_span
@@ -155,7 +155,7 @@ class Labelling(Pool):
     """The files to label next, and the labels, in a table: ``new-labels.csv`` for ``new/``.
 
     Nothing else is stored, so labelling continues where it stopped. Skipped files come again last. The photos of a burst
-    (`events_of`) get one label at once.
+    (`bursts_in`) get one label at once.
 
     Parameters
     ----------
@@ -201,9 +201,8 @@ class Labelling(Pool):
             self.failed = "Every file of the pool has a label."
 
     def _find_bursts(self) -> list[list[int]]:
-        if not self.predictor.kind.photo:
-            return []
-        return events_of([suggestion.part.path for suggestion in self.order])
+        paths = [suggestion.part.path for suggestion in self.order]
+        return bursts_in(paths, self.predictor.kind)
 
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
         pool = teaching.Pool(self.predictor, files, labelled_in(self.model))

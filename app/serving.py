@@ -338,9 +338,7 @@ class Site:
             raise SecondhandError("Only files that were uploaded here are opened.")
         if (reason := await asyncio.to_thread(refusal, file, served.kind)) is not None:
             return refused_prediction(Part(file), BadFile(file, reason))
-        future = served.submit(
-            Part(file, at=None if served.kind.timeless else at, box=box), admitted=admitted
-        )
+        future = served.submit(Part(file, at=served.kind.moment(at), box=box), admitted=admitted)
         try:
             prediction = await asyncio.wait_for(asyncio.wrap_future(future), timeout=PATIENT)
         except TimeoutError:

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from msgspec import Meta
@@ -26,6 +26,9 @@ from datasets.spectrograms.settings import (
     most_common_rate,
     sample_evenly,
 )
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 log = logging.getLogger(__name__)
 
@@ -273,9 +276,9 @@ class MelSettings(SpectrogramSettings):
                 return [Part(part.path, begin, begin + self.window) for begin in begins]
         return []
 
-    def panels(self, signal: NDArray[np.floating], part: Part) -> list[Panel]:
+    def panels(self, signal: Any, picture: Image.Image, part: Part) -> list[Panel]:
         shown = f"{self.window:g} s, {self.fmin:g} Hz to {self.fmax:g} Hz"
-        return [Panel(self.image(signal).convert("RGB"), shown, self.axes(part))]
+        return [Panel(picture, shown, self.axes(part))]
 
     def axes(self, part: Part) -> Axes:
         """The axes of a recording's spectrogram.

@@ -140,6 +140,10 @@ class Kind:
         """Columns of the times of what a prediction is for."""
         return tuple(name for name in ("start", "end") if name in self.parts)
 
+    def moment(self, at: float | None) -> float | None:
+        """The moment that is asked for; None for files that have none, or name their own."""
+        return None if self.timeless else at
+
     def check_moment(self, at: float | None) -> None:
         """Raise SecondhandError if a moment is given for files that have none, or name their own."""
         if at is not None and self.timeless:

@@ -126,11 +126,9 @@ class SpectrogramSettings:
         """PNG of a signal with axes, for people."""
         raise NotImplementedError
 
-    def panels(self, signal: Any, part: Part) -> list[Panel]:
+    def panels(self, signal: Any, picture: Image.Image, part: Part) -> list[Panel]:
         """What the picture of a signal consists of, for people; ``part`` is what was read."""
-        height, width = self.size
-        whole = self.image(signal).convert("RGB")
-        return [Panel(whole, f"{width} x {height} pixels", self.axes(part))]
+        return [Panel(picture, f"{picture.width} x {picture.height} pixels", self.axes(part))]
 
     def axes(self, part: Part) -> Axes | None:
         """Axes of the whole picture of a part; None for a picture without any, or of several panels."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, inf, nan
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from msgspec import Meta
@@ -31,6 +31,9 @@ from datasets.strain.drawing import DRAWN, Scan, figure_png
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain, usable_spans
 from datasets.strain.frames import STRIDE, open_strain, read_scan
 from datasets.strain.qscan import QGram, highest_frequency, qtransform, settling, whiten
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 log = logging.getLogger(__name__)
 
@@ -227,7 +230,7 @@ class QScanSettings(SpectrogramSettings):
         shifts = [limit * (2 * (n + rng.random()) / count - 1) for n in range(count)]
         return [part._replace(at=part.at + shift) for shift in shifts]
 
-    def panels(self, signal: Strain, part: Part) -> list[Panel]:
+    def panels(self, signal: Strain, picture: Image.Image, part: Part) -> list[Panel]:
         """The Q-scans of which the picture consists."""
         from PIL import Image
 
