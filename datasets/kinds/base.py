@@ -47,8 +47,8 @@ class PictureInfo(NamedTuple):
 class Kind:
     """A kind of files: what is said of it below, and what its methods do.
 
-    Its files are drawn by its `settings`; without these they are pictures themselves, or not ``opened`` at all. Worker
-    processes get a kind by name, so a kind is a class of a module, and an object of it holds nothing.
+    Its files are drawn by its `settings`; without these they are pictures themselves, or not ``opened`` at all. Kinds are
+    sent to worker processes, so each is a class of a module, and its object holds nothing.
 
     Attributes
     ----------
@@ -77,6 +77,13 @@ class Kind:
     photo: ClassVar[bool] = False
     recordings: ClassVar[bool] = False
     gps: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        # Its settings are not asked for here: that would import how files are drawn.
+        if self.opened and not self.photo and type(self).settings is Kind.settings:
+            raise SecondhandError(
+                f"the kind {self.name!r} has no settings that say how it is drawn"
+            )
 
     def __str__(self) -> str:
         return self.name

@@ -11,7 +11,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Box, Part
-from datasets.kinds.base import KINDS, find_kind, kind_of, spectrogram_from_dict
+from datasets.kinds.base import KINDS, Kind, find_kind, kind_of, spectrogram_from_dict
 
 ROOT = Path(__file__).parents[3]
 OURS = ("embedding", "picture", "sound", "strain")
@@ -48,6 +48,14 @@ def test_the_four_are_registered_and_sent_to_other_processes() -> None:
 def test_a_kind_without_settings_has_no_spectrogram() -> None:
     with pytest.raises(SecondhandError, match=r"kind='picture' \(must be one of sound, strain\)"):
         spectrogram_from_dict({"kind": "picture", "renderer": 1})
+
+
+def test_a_kind_must_be_drawn_or_be_a_picture() -> None:
+    class Film(Kind):
+        name, suffixes = "film", (".mp4",)
+
+    with pytest.raises(SecondhandError, match="'film' has no settings"):
+        Film()
 
 
 def test_a_kind_is_drawn_with_the_settings_of_a_network_of_its_own() -> None:
