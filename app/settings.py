@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets.core.options import Checked, Limits, option, positional
+from datasets.cli.options import Checked, Limits, option, positional
 
 #: Addresses that only this computer reaches.
 LOCAL = ("127.0.0.1", "localhost", "::1")

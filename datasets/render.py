@@ -25,11 +25,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from datasets.cli.options import Checked, option, positional
+from datasets.cli.parser import CACHE_DIR, Parser
 from datasets.core.address import as_path, contents, is_folder, member, without_secrets
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
-from datasets.core.options import Checked, option, positional
-from datasets.core.parser import CACHE_DIR, Parser
 from datasets.core.part import Part, parts_of
 from datasets.core.processes import check_files_isolated
 from datasets.core.program import use_utf8_output

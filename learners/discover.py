@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from datasets.cli.options import Limits, option, positional
 from datasets.core.errors import counted
-from datasets.core.options import Limits, option, positional
 from learners.cli import console
 from learners.cli.commands import PATHS, PoolSettings
 from learners.cli.flags import read_call

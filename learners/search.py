@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from datasets.cli.options import option, positional
 from datasets.core.address import absolute
 from datasets.core.errors import SecondhandError
-from datasets.core.options import option, positional
 from datasets.core.part import Part
 from datasets.kinds.finding import some_files
 from learners.cli import console

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets.core.options import option, positional
+from datasets.cli.options import option, positional
 from learners.cli import console
 from learners.cli.commands import PATHS, PoolSettings
 from learners.cli.flags import read_call

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import yaml
 
+from datasets.cli.options import Limits, check_names, checked_settings, option, read_settings
 from datasets.core.errors import SecondhandError
-from datasets.core.options import Limits, check_names, checked_settings, option, read_settings
 from datasets.kinds.base import KINDS
 
 #: Folder of the presets of ``--spectrogram``.

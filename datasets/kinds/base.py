@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from datasets.core.file_state import FileState
-    from datasets.core.lookup import Lookup
     from datasets.core.recorded import Recorded
+    from datasets.embeddings.lookup import Lookup
     from datasets.images.exif import CaptureTime
     from datasets.spectrograms.settings import SpectrogramSettings
 

@@ -8,7 +8,7 @@ from datasets.kinds.base import KINDS, Kind
 from datasets.kinds.views import TTAView, no_views
 
 if TYPE_CHECKING:
-    from datasets.core.lookup import Lookup
+    from datasets.embeddings.lookup import Lookup
 
 
 class Embedding(Kind):

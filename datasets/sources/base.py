@@ -16,7 +16,7 @@ from datasets.items.labels import MULTI
 if TYPE_CHECKING:
     import pandas as pd
 
-    from datasets.core.lookup import Lookup
+    from datasets.embeddings.lookup import Lookup
 
 
 #: Columns of the row, or line, in which a label is stated, and of the file with it, if that is not the source itself.

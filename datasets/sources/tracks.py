@@ -11,7 +11,6 @@ from typing import NamedTuple
 import pandas as pd
 
 from datasets.core.address import as_path
-from datasets.core.cells import column_names, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import SHOWN, files_below, is_user_file, walk
 from datasets.kinds.base import find_kind
@@ -19,6 +18,7 @@ from datasets.sources.base import ROW, SOURCES, TABLE, ReadOptions, Rows, Source
 from datasets.sources.beside import Below
 from datasets.sources.birdnet import NOCALL, is_nocall
 from datasets.sources.regions import one_label_each, usable_label
+from datasets.tables.cells import column_names, read_text, span_error
 
 Line = tuple[int, list[str]]
 

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from datasets.core.address import as_path, exists, is_address, without_secrets
-from datasets.core.cells import read_cells
 from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, quoted
 from datasets.core.part import PART_COLUMNS, part_text
 from datasets.core.recorded import distinct_sequences
@@ -40,6 +39,7 @@ from datasets.sources.embeddings import NEEDED
 from datasets.sources.naming import time_columns
 from datasets.steps.base import Asked
 from datasets.steps.earlier import Earlier
+from datasets.tables.cells import read_cells
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,6 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from datasets.core.address import absolute, as_path, split
-from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.file_state import QuickState
 from datasets.core.files import write_beside
@@ -33,6 +32,7 @@ from datasets.core.scanning import files_below
 from datasets.core.store import cache_root
 from datasets.strain.endings import LIST, is_strain
 from datasets.strain.formats import DEFAULT, Floats, StrainFile, Wanted, open_file
+from datasets.tables.cells import read_text
 
 Span = tuple[float, float]
 

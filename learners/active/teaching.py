@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.address import absolute
-from datasets.core.cells import read_frame
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState, read_states
 from datasets.core.part import FileOrPart, Part, parts_of
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.finding import some_files
+from datasets.tables.cells import read_frame
 from learners.active.embeddings import nameable
 from learners.active.listing import check_out
 from learners.cli.commands import PoolSettings

@@ -6,8 +6,8 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from datasets.cli.options import flag
 from datasets.core.errors import SecondhandError
-from datasets.core.options import flag
 from datasets.core.registry import Registry
 from learners.cli.commands import OutputSettings
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
+from datasets.cli.options import flag
 from datasets.core import progress
 from datasets.core.address import is_address, is_folder
-from datasets.core.options import flag
 from datasets.core.scanning import skipped_line
 from datasets.kinds.base import Kind
 from datasets.kinds.finding import find_files, some_files

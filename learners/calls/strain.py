@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from datasets.core.options import flag
+from datasets.cli.options import flag
 from learners.calls.base import CALLS
 from learners.calls.files import Count
 from learners.events.calls import EventCall

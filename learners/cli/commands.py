@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from datasets.cameras.settings import DEPLOYMENTS
+from datasets.cli.options import Checked, Limits, flag, option, positional
 from datasets.core.address import is_address
-from datasets.core.options import Checked, Limits, flag, option, positional
 from datasets.items.settings import CHANNEL, LABEL_COLUMN, PATH_COLUMN
 from datasets.kinds.base import KINDS
 from datasets.sources.settings import TIER

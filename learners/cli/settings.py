@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.cameras.settings import PlaceSettings
+from datasets.cli.options import Checked, Limits, option
 from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError, did_you_mean
-from datasets.core.options import Checked, Limits, option
 from datasets.core.scanning import absolute_path
 from datasets.items.settings import (
     ClassSettings,

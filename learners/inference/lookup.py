@@ -7,8 +7,8 @@ from itertools import islice
 from typing import ClassVar
 
 from datasets.core.errors import BadFile, Rejected
-from datasets.core.lookup import Lookup
 from datasets.core.part import FileOrPart, Part, as_part
+from datasets.embeddings.lookup import Lookup
 from datasets.kinds.base import empty_lookup, find_kind
 from learners.inference.decoding import Opened, Piece
 from learners.model.bundle import Bundle

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from datasets.core.cells import read_dicts
 from datasets.core.errors import SecondhandError
-from datasets.core.lookup import Lookup
 from datasets.core.part import FileOrPart, Part, as_part
+from datasets.embeddings.lookup import Lookup
 from datasets.images.decoded import DecodedPictures, PictureOpener
 from datasets.kinds.base import spectrogram_from_dict
 from datasets.kinds.views import PLAIN
+from datasets.tables.cells import read_dicts
 from learners.cameras.boxes import pieces_for
 from learners.inference.decoding import Decoder, Opened, Piece, Pieces
 from learners.inference.engine import make_engine, pick_device

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from datasets.core.cells import check_not_spreadsheet
 from datasets.core.errors import SecondhandError
 from datasets.core.files import is_replaceable
 from datasets.kinds.base import Kind
+from datasets.tables.cells import check_not_spreadsheet
 from learners.outputs.base import Output
 from learners.outputs.journal import journal_file
 from learners.predictions.provenance import check_record

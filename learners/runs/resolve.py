@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from datasets.cli.options import flag
 from datasets.core.errors import SecondhandError
-from datasets.core.lookup import Lookup
-from datasets.core.options import flag
+from datasets.embeddings.lookup import Lookup
 from datasets.items.facts import Inputs
 from datasets.items.items import Items
 from datasets.kinds.base import KINDS, Kind

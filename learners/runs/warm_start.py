@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from datasets.cli.options import flag, read_settings
 from datasets.core.errors import SecondhandError
-from datasets.core.options import flag, read_settings
 from datasets.items.labels import is_nothing
 from datasets.items.settings import SPECTROGRAM_OPTIONS, read_spectrogram
 from datasets.steps.earlier import background_file, earlier_items

@@ -95,7 +95,7 @@ FEATURES = {
             "datasets/embeddings/": "the feature: files of embeddings",
             "datasets/kinds/embedding.py": "the kind",
             "datasets/sources/embeddings.py": "the format",
-            "datasets/core/cells.py": "passes over their column in an archive",
+            "datasets/tables/cells.py": "passes over their column in an archive",
             "learners/calls/embeddings.py": "the feature: prediction of them",
             "learners/inference/lookup.py": "takes those of the model's network alone",
             "learners/backbones/spec.py": "a body of that name",

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from datasets.core.cells import file_named
 from datasets.core.scanning import SYSTEM, files_below, in_any_form
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import find_files
 from datasets.steps.reading import load_table
+from datasets.tables.cells import file_named
 from tests.datasets.files import picture, root, write
 
 __all__ = ["root"]

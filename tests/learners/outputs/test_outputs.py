@@ -16,7 +16,6 @@ import pytest
 from datasets.audio.settings import MelSettings
 from datasets.cameras.clock import TIME_AND_PLACE, Clock
 from datasets.cameras.deployments import read_deployments
-from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
@@ -25,6 +24,7 @@ from datasets.kinds.base import KINDS
 from datasets.sources.base import ReadOptions, read_source
 from datasets.steps.reading import load_table
 from datasets.strain.settings import QScanSettings
+from datasets.tables.cells import read_cells
 from learners.active.listing import as_text
 from learners.cameras.when import WhenAndWhere
 from learners.events.merging import Events
