@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from datasets.core.errors import SecondhandError, counted, first_line
 from datasets.core.files import file_beside
-from datasets.core.upstream import logger_levels
+from datasets.core.logs import logger_levels
 from datasets.images import standalone
 from datasets.kinds.views import PLAIN
 from learners.backbones.building import LogitsAndFeatures, Network, logits_and_features
