@@ -66,13 +66,6 @@ class DataSettings:
             object.__setattr__(self, "data", self.data[0])
 
     @property
-    def multi_label(self) -> bool:
-        """Whether an item may have several labels."""
-        from datasets.sources.base import have_several_labels
-
-        return self.labels is not None or have_several_labels(self.sources)
-
-    @property
     def sources(self) -> list[str]:
         """The sources that ``--data`` names; empty without the flag."""
         return self.data if isinstance(self.data, list) else [self.data] * bool(self.data)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from datasets.embeddings.lookup import Lookup
+    from datasets.items.settings import DataSettings
 
 
 #: Columns of the row, or line, in which a label is stated, and of the file with it, if that is not the source itself.
@@ -127,10 +128,10 @@ def in_order() -> Iterator[Source]:
         yield from sorted(group, key=attrgetter("order"))
 
 
-def have_several_labels(names: Sequence[str]) -> bool:
-    """Whether one of the names behind ``--data`` is a set whose items may have several labels."""
-    return any(
-        name in source.several_labels for source in SOURCES.ours().values() for name in names
+def is_multi_label(data: DataSettings) -> bool:
+    """Whether an item may have several labels: the settings say so, or a set that they name does."""
+    return data.labels is not None or any(
+        name in source.several_labels for source in SOURCES.ours().values() for name in data.sources
     )
 
 

@@ -371,6 +371,8 @@ class Settings(Checked):
     @property
     def against_cross_fit(self) -> str:
         """The flag that ``--cross-fit`` does not go with, and why; "" if there is none."""
+        from datasets.sources.base import is_multi_label  # with NumPy
+
         splits, train = self.splits, self.train
         return next(
             (
@@ -381,7 +383,7 @@ class Settings(Checked):
                     "--split-by: the files recorded last measure": self.places.split_by is not None,
                     "--from: that body has learnt from files already": self.warm_start.from_
                     is not None,
-                    "--labels: it is for one label a file": self.data.multi_label,
+                    "--labels: it is for one label a file": is_multi_label(self.data),
                     f"--seeds {train.seeds}: one network stands for the bodies": train.seeds > 1,
                 }.items()
                 if given

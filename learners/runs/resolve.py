@@ -16,6 +16,7 @@ from datasets.embeddings.lookup import Lookup
 from datasets.items.facts import Inputs
 from datasets.items.items import Items
 from datasets.kinds.base import KINDS, Kind
+from datasets.sources.base import is_multi_label
 from learners.backbones.choices import EMBEDDED, usual_backbone
 from learners.backbones.spec import EMBEDDING, HEAD_ONLY
 from learners.cli.settings import Settings
@@ -92,7 +93,7 @@ def _backbone(asked: Settings, kind: Kind) -> str:
     if network.backbone != "default":
         return network.backbone
     # Networks are compared where each may bring its own spectrogram settings, size and weights.
-    free = not (spectrogram or asked.data.multi_label or network.size)
+    free = not (spectrogram or is_multi_label(asked.data) or network.size)
     return usual_backbone(kind) if free and network.weights == "published" else EMBEDDED
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
+from datasets.sources.base import is_multi_label
 from learners.tasks.multi_label import UNSUPPORTED, MultiLabel
 from learners.tasks.single import SingleLabel, resolve_tree
 
@@ -24,7 +25,7 @@ def check_task(settings: Settings, origin: Bundle | None = None) -> None:
             "all tables as --data"
         )
     wrong = [flag for flag, is_set in UNSUPPORTED.items() if is_set(settings)]
-    if settings.data.multi_label and wrong:
+    if wrong and is_multi_label(settings.data):
         raise SecondhandError(
             f"A multi-label training (--labels) does not support {', '.join(wrong)}. Leave "
             f"{'it' if len(wrong) == 1 else 'them'} out"
@@ -38,7 +39,7 @@ def choose_task(settings: Settings, items: Items, origin: Bundle | None = None) 
     ------
     SecondhandError : the items do not suit the task.
     """
-    if not settings.data.multi_label:
+    if not is_multi_label(settings.data):
         return SingleLabel(resolve_tree(settings, items.classes, origin))
     if settings.train.mixup and not KINDS[items.kind].recordings:
         raise SecondhandError(
