@@ -11,9 +11,9 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from app.serving import Served
-from datasets.core.cells import read_frame
 from datasets.core.part import PART_COLUMNS, parts_of
 from datasets.items.labels import UNKNOWN
+from datasets.tables.cells import read_frame
 from learners.model.bundle import card, plain_text
 from learners.templates import render
 

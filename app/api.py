@@ -85,7 +85,7 @@ def _models(site: Site) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "kind": served.kind,
+            "kind": served.kind.name,
             "classes": served.predictor.classes,
             "rule": rule_at(served.predictor, None).as_json(),
         }

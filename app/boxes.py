@@ -165,12 +165,6 @@ def names(answers: Sequence[Prediction]) -> list[str]:
     return shown
 
 
-def box_cells(answer: Prediction) -> dict[str, str]:
-    """The place of a box, as cells of a table; empty for a whole photo."""
-    box = answer.part.box
-    return {} if box is None else {name: repr(value) for name, value in box._asdict().items()}
-
-
 def are_boxes(answers: Sequence[Prediction]) -> bool:
     """Whether parts of photos were predicted."""
     return any(one.part.box is not None for one in answers)

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from app.rules import PageRule, answers_events
 from app.views import explanation, headline
 from datasets.cameras.clock import Clock
-from datasets.core.cells import write_rows
+from datasets.tables.cells import write_rows
 from learners.cameras.bursts import Bursts
 from learners.inference.predictions import Prediction, cell
 from learners.inference.predictor import Predictor

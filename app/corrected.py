@@ -18,7 +18,6 @@ from app.serving import Site
 from app.views import QUIET, Seen, name_here, note_html
 from datasets.core.errors import SecondhandError, counted
 from datasets.items.labels import JOIN
-from datasets.kinds.base import KINDS
 from learners.active.listing import train_again
 from learners.cli.console import as_typed
 from learners.templates import render
@@ -125,14 +124,14 @@ def correct(site: Site, name: str, shown: Prediction, label: object) -> tuple[st
     SecondhandError : as `Feedback.save`.
     """
     served, feedback = site.models[name], site.feedback
-    choices, kind = Choices.of(served.predictor), KINDS[served.kind]
+    choices = Choices.of(served.predictor)
     if feedback is None:
         return choices.check(label), ""
     if not learns_from(served.predictor, shown):
         return choices.check(label), note_html(NOT_KEPT)
     site.check_one_table()
     given = feedback.save(
-        shown.path, label, kind=kind.name, gps=shown.part.at if kind.gps else None, shown=shown,
+        shown.path, label, kind=served.kind, shown=shown,
         model=name, choices=choices,
     )  # fmt: skip
     table, model = feedback.table.file.absolute(), (served.folder or Path(name)).absolute()

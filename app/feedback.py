@@ -15,11 +15,10 @@ import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.boxes import box_cells
 from app.labels import Choices, Labels, Row
 from datasets.core.errors import SecondhandError
 from datasets.core.files import file_beside
-from datasets.kinds.base import KINDS
+from datasets.kinds.base import Kind
 
 if TYPE_CHECKING:
     from learners.inference.predictions import Prediction
@@ -50,8 +49,7 @@ class Feedback:
         file: str,
         label: object,
         *,
-        kind: str,
-        gps: float | None = None,
+        kind: Kind,
         shown: Prediction | None = None,
         model: str = "",
         choices: Choices = Choices(),  # noqa: B008 (it is frozen)
@@ -96,8 +94,8 @@ class Feedback:
                     shutil.copyfile(source, beside)
             row = {
                 "path": copy.relative_to(self.folder).as_posix(),
-                "gps": "" if gps is None else repr(gps),
-                **({} if shown is None else _part_cells(shown, kind) | _prediction_cells(shown)),
+                "gps": "",
+                **({} if shown is None else kind.cells(shown.part) | _prediction_cells(shown)),
                 "model": model,
             }
             return self.table.save([row], label, choices)
@@ -131,14 +129,6 @@ class Feedback:
         return row
 
 
-def _part_cells(shown: Prediction, kind: str) -> dict[str, str]:
-    """What of a file was shown: the span of a recording, or the box of a photo."""
-    start, end = shown.part.start, shown.part.end
-    if KINDS[kind].recordings and start is not None and end is not None:
-        return {"start": repr(float(start)), "end": repr(float(end))}
-    return box_cells(shown)
-
-
 def _prediction_cells(shown: Prediction) -> dict[str, str]:
     probability = shown.probability
     return {
@@ -148,11 +138,11 @@ def _prediction_cells(shown: Prediction) -> dict[str, str]:
     }
 
 
-def _file_name(name: str, kind: str) -> str:
+def _file_name(name: str, kind: Kind) -> str:
     """A visitor's name of a file with letters, digits and harmless signs only, and a suffix of the kind."""
-    ends = sorted(KINDS[kind].suffixes, key=len, reverse=True)
+    ends = sorted(kind.suffixes, key=len, reverse=True)
     suffix = next((end for end in ends if name.lower().endswith(end)), "")
     bare = unicodedata.normalize("NFC", name[: len(name) - len(suffix)])
     plain = re.sub(r"[^\w .,()+-]", "_", bare)
     stem = plain.encode()[:MAX_NAME].decode(errors="ignore").strip(". ")
-    return f"{stem or 'file'}{suffix or KINDS[kind].suffixes[0]}"
+    return f"{stem or 'file'}{suffix or kind.suffixes[0]}"

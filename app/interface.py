@@ -29,7 +29,6 @@ from app.views import (
     table_html,
 )
 from datasets.core.errors import SecondhandError
-from datasets.kinds.base import KINDS
 from learners.cameras.boxes import WHOLE
 from learners.templates import render
 
@@ -142,7 +141,7 @@ def raw(component: Any) -> Any:
 
 def _input(served: Served, number: int) -> Any:
     shared: dict[str, Any] = {"elem_id": f"file-{number}", "type": "filepath"}
-    kind = KINDS[served.kind]
+    kind = served.kind
     if kind.media == "image":
         ways = ["upload", "clipboard", "webcam"]
         shared |= {"label": "Picture", "sources": ways, "buttons": ["fullscreen"]}
@@ -150,7 +149,7 @@ def _input(served: Served, number: int) -> Any:
     if kind.media == "audio":
         shared |= {"label": "Sound", "sources": ["upload", "microphone"], "buttons": ["download"]}
         return raw(gr.Audio(**shared))
-    ends = ", ".join(end for end in kind.suffixes if end not in (".gwf", ".frames"))
+    ends = ", ".join(kind.uploads)
     return raw(gr.File(label=f"{kind.name.capitalize()} file ({ends})", **shared))
 
 
@@ -187,7 +186,7 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
         with gr.Column(scale=2, min_width=300):
             file = _input(served, list(site.models).index(name))
             at = gr.Number(
-                label="GPS time of the moment (s)", value=None, visible=KINDS[served.kind].gps,
+                label="GPS time of the moment (s)", value=None, visible=served.kind.gps,
                 info="0 or empty: the loudest moment of the file.",
             )  # fmt: skip
             button = gr.Button("Predict", variant="primary")
@@ -283,10 +282,10 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     served, number = site.models[name], list(site.models).index(name)
     seen = gr.State(Seen(), time_to_live=3600)
     label = f"Up to {site.settings.max_files} {served.kind} files"
-    if KINDS[served.kind].photo:
+    if served.kind.photo:
         label += ", and MegaDetector's JSON of them"
     files = raw(gr.File(elem_id=f"files-{number}", file_count="multiple", label=label))
-    also = " and GPS time" if KINDS[served.kind].gps else ""
+    also = " and GPS time" if served.kind.gps else ""
     gr.HTML(note_html(f"The rule{also} chosen under “One file” applies here too."))
     button = gr.Button("Predict", variant="primary")
     out = gr.HTML("", elem_classes="sh-page")

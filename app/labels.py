@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from datasets.core.cells import csv_bytes, csv_text, read_csv
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.files import write_beside
 from datasets.core.part import PART_COLUMNS
@@ -30,6 +29,7 @@ from datasets.items.labels import (
     spelling_key,
     written_names,
 )
+from datasets.tables.cells import csv_bytes, csv_text, read_csv
 from learners.files.lock import acquire_lock
 
 if TYPE_CHECKING:

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
 
 from app.views import UNKNOWN, Seen, note_html, span, without_paths
-from datasets.audio.decode import probe
-from datasets.audio.mel import hz_to_mel
-from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.images.opening import open_picture, pixels
-from datasets.spectrograms.settings import colour_table
-from datasets.strain.settings import QScanSettings
+from datasets.spectrograms.axes import Panel
 from learners.inference.gradcam import heatmap, overlay
 from learners.report import plots
 from learners.report.galleries import Pictures, name_of
 from learners.templates import data_uri, render
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from learners.inference.predictions import Prediction
     from learners.inference.predictor import Predictor
 
@@ -34,45 +28,6 @@ log = logging.getLogger(__name__)
 
 #: Heat maps or spectrograms that are rendered at a time.
 RENDERING = threading.Semaphore(2)
-
-
-class Axes(NamedTuple):
-    """Axes of a spectrogram.
-
-    Attributes
-    ----------
-    time, frequency : what is on them, with the unit.
-    seconds : left and right edge.
-    scale : puts frequencies in Hz on the scale of the rows; ``rows`` are the lower and upper edge on it.
-    """
-
-    time: str
-    seconds: tuple[float, float]
-    frequency: str
-    scale: Callable[[Any], Any]
-    rows: tuple[float, float]
-
-    @property
-    def ticks(self) -> dict[str, float]:
-        """Round frequencies and their places between the ``rows``."""
-        from matplotlib.ticker import EngFormatter
-
-        name = EngFormatter(sep="", useMathText=False)  # which gwpy turns on when it is imported
-        (low, high), ticks = self.rows, dict[str, float]()
-        for hertz in (k * 10.0**decade for decade in range(6) for k in (1, 2, 5)):
-            place = float(self.scale(hertz))
-            apart = place - max(ticks.values(), default=-np.inf) > 0.06 * (high - low)
-            if apart and low <= place <= high:
-                ticks[name(hertz)] = place
-        return ticks
-
-
-class Panel(NamedTuple):
-    """A picture of the model's input, its caption, and its axes; None without any."""
-
-    picture: Image.Image
-    title: str
-    axes: Axes | None = None
 
 
 def panel_html(panel: Panel) -> Markup:
@@ -178,59 +133,15 @@ def input_panels(predictor: Predictor, part: Part, class_index: int | None) -> l
     else:
         signal = spectrogram.read(part)
         image = spectrogram.image(signal).convert("RGB")
-        picture = preprocessing.fit(image)
-        if isinstance(spectrogram, QScanSettings):
-            panels = _q_scans(spectrogram, signal)
-        else:
-            assert isinstance(spectrogram, MelSettings)
-            shown = f"{spectrogram.window:g} s, {spectrogram.fmin:g} Hz to {spectrogram.fmax:g} Hz"
-            whole = sound_axes(spectrogram, part)
-            panels = [Panel(image, f"Input of the model: {shown}", whole)]
+        picture, whole = preprocessing.fit(image), spectrogram.axes(part)
+        of = ", " if whole is None else ": "  # a part of the picture, or all of it
+        panels = [
+            panel._replace(title=f"Input of the model{of}{panel.title}")
+            for panel in spectrogram.panels(signal, image, part)
+        ]
     if class_index is None:
         return panels
     network, name = predictor.network, predictor.classes[class_index]
     heat = heatmap(network, pixels(picture), class_index, preprocessing=preprocessing)
     title = f"Where it looked for “{name}”: bright regions raised its score. The map is coarse."
     return [*panels, Panel(overlay(picture if spectrogram is None else image, heat), title, whole)]
-
-
-def sound_axes(spectrogram: MelSettings, part: Part) -> Axes:
-    """The axes of a recording's spectrogram.
-
-    Row b of ``n_mels`` shows the band whose centre is the (b + 1)-th of ``n_mels + 2`` points spread
-    evenly in mel over the band (`datasets.audio.mel.filterbank`).
-    """
-    if part.at is not None:
-        middle = max(part.at, spectrogram.window / 2)
-    else:
-        duration = probe(part.path).duration
-        end = duration if part.end is None else min(part.end, duration)
-        middle = ((part.start or 0.0) + end) / 2
-    seconds = middle - spectrogram.window / 2, middle + spectrogram.window / 2
-    in_notes = spectrogram.scale == "cqt"
-    scale = np.log2 if in_notes else hz_to_mel
-    low, high = float(scale(spectrogram.fmin)), float(scale(spectrogram.fmax))
-    edge = 0.0 if in_notes else (high - low) / (spectrogram.n_mels + 1) / 2
-    frequency = "frequency (Hz)" if in_notes else "frequency (Hz, mel)"
-    return Axes("time in the recording (s)", seconds, frequency, scale, (low + edge, high - edge))
-
-
-def _q_scans(spectrogram: QScanSettings, signal: Any) -> list[Panel]:
-    """The Q-scans of which the model's input consists."""
-    from PIL import Image
-
-    channels = spectrogram.layout == "channels"
-    palette = colour_table("viridis" if channels else spectrogram.colour)
-    names = ("red channel: ", "green channel: ", "blue channel: ") if channels else ("",) * 8
-    low, high = np.log2(spectrogram.band(signal.rate))
-    where = f"time from GPS {signal.trigger:.3f} (s)"
-    return [
-        Panel(
-            Image.fromarray(palette[levels]),
-            f"Input of the model, {name}{duration:g} s",
-            Axes(where, (-duration / 2, duration / 2), "frequency (Hz)", np.log2, (low, high)),
-        )
-        for name, duration, levels in zip(
-            names, spectrogram.durations, spectrogram.levels(signal), strict=False
-        )
-    ]

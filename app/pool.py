@@ -28,16 +28,15 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.images.opening import open_picture
 from datasets.items.labels import NOTHING
-from datasets.kinds.base import KINDS
+from datasets.kinds.base import Kind
 from datasets.kinds.finding import some_files
 from learners.active import teaching
 from learners.active.auditing import read_audit
 from learners.active.embeddings import Embeddings
 from learners.active.listing import train_again
-from learners.active.sheets import flac
 from learners.active.teaching import Suggestion, labelled_in, suggest
 from learners.cameras.boxes import check_labels_train
-from learners.cameras.bursts import events_of
+from learners.cameras.bursts import bursts_in
 from learners.cli.console import as_typed
 from learners.loading.predictor import load_predictor
 from learners.report.galleries import Pictures, time_span
@@ -80,7 +79,7 @@ class Pool(ABC):
         self.predictor.start()  # before there are connections, which its processes would inherit
         self._thread = threading.Thread(target=self._run, name=self.flag, daemon=True)
 
-    def _list_files(self, kind: str) -> list[str]:
+    def _list_files(self, kind: Kind) -> list[str]:
         if not self.folder.is_dir():
             raise SecondhandError(
                 f"{self.flag} {self.folder}: there is no such folder; name one with files in it"
@@ -147,7 +146,8 @@ class Pool(ABC):
 
     def player(self, part: Part) -> str:
         """Data URI of a sound; "" if the model is not of sounds."""
-        sound = flac(self.predictor, part)
+        spectrogram = self.predictor.spectrogram
+        sound = b"" if spectrogram is None else spectrogram.flac(part)
         return f"data:audio/flac;base64,{base64.b64encode(sound).decode()}" if sound else ""
 
 
@@ -155,7 +155,7 @@ class Labelling(Pool):
     """The files to label next, and the labels, in a table: ``new-labels.csv`` for ``new/``.
 
     Nothing else is stored, so labelling continues where it stopped. Skipped files come again last. The photos of a burst
-    (`events_of`) get one label at once.
+    (`bursts_in`) get one label at once.
 
     Parameters
     ----------
@@ -175,13 +175,13 @@ class Labelling(Pool):
         self._labelled, self._skipped = set[int](), set[int]()
         log.info("Labels: %s\nThen:   %s", self.table.file, self.next_command(str))
 
-    def _open_table(self, kind: str, folder: Path) -> Labels:
+    def _open_table(self, kind: Kind, folder: Path) -> Labels:
         try:
             check_labels_train(self.predictor.bundle, str(self.model))
         except SecondhandError as error:
             self.predictor.close()
             raise SecondhandError(f"{self.flag} {self.folder}: {error}") from None
-        columns = ("path", "label", *KINDS[kind].times, "predicted", "model", "time")
+        columns = ("path", "label", *kind.times, "predicted", "model", "time")
         return Labels(folder / f"{self.folder.name}-labels.csv", columns)
 
     def next_command(self, name: Callable[[Path], str]) -> str:
@@ -201,9 +201,8 @@ class Labelling(Pool):
             self.failed = "Every file of the pool has a label."
 
     def _find_bursts(self) -> list[list[int]]:
-        if not KINDS[self.predictor.kind].photo:
-            return []
-        return events_of([suggestion.part.path for suggestion in self.order])
+        paths = [suggestion.part.path for suggestion in self.order]
+        return bursts_in(paths, self.predictor.kind)
 
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
         pool = teaching.Pool(self.predictor, files, labelled_in(self.model))
@@ -310,7 +309,7 @@ class Auditing(Labelling):
         self._audit = read_audit(folder, served.folder or folder)
         super().__init__(served, folder, tables)
 
-    def _list_files(self, kind: str) -> list[str]:
+    def _list_files(self, kind: Kind) -> list[str]:
         files = [part.path for part in self._audit.parts]
         not_found = self._audit.not_found
         if len(not_found) == len(files):
@@ -323,7 +322,7 @@ class Auditing(Labelling):
         self.folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
         return files
 
-    def _open_table(self, kind: str, folder: Path) -> Labels:
+    def _open_table(self, kind: Kind, folder: Path) -> Labels:
         # Its rows keep their order, as its contact sheet has it.
         return Labels(self._audit.file.absolute(), (), item=("drawn",), keeps_rows=True)
 
@@ -364,7 +363,7 @@ class Alike(Pool):
             self.embeddings.check()
         self._alone = threading.Lock()  # its predictor takes one file at a time
 
-    def _list_files(self, kind: str) -> list[str]:
+    def _list_files(self, kind: Kind) -> list[str]:
         return [] if self.folder.suffix == ".parquet" else super()._list_files(kind)
 
     def prepare(self, files: Iterator[str]) -> None:
@@ -433,7 +432,7 @@ def label_tab(tab: Any, labelling: Labelling) -> None:
     """Fill the tab *Label*."""
     turn = gr.State(Turn(), time_to_live=3600)
     small: dict[str, Any] = {"min_width": 130, "size": "sm"}
-    bursts, choices = KINDS[labelling.predictor.kind].photo, labelling.choices
+    bursts, choices = labelling.predictor.kind.photo, labelling.choices
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
             shown = gr.HTML(note_html("Loading."), elem_id="label-shown", elem_classes="sh-page")

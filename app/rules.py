@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from datasets.kinds.base import KINDS
 from learners.files.jsonable import jsonable
 from learners.inference.predictions import decided_again
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 def answers_events(predictor: Predictor) -> bool:
     """Whether the model answers events of photos."""
-    return KINDS[predictor.kind].photo and predictor.rule.for_events is not None
+    return predictor.kind.photo and predictor.rule.for_events is not None
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from app.connections import limit_connections
 from app.door import Door, Traffic, host_names
 from app.serving import Served, Site
 from app.settings import PageSettings
+from app.upstream import wait_for_gradio_server, without_proxies
 from datasets.core.errors import SecondhandError
-from datasets.core.upstream import wait_for_gradio_server, without_proxies
 from learners.machine import disable_telemetry
 from learners.templates import render
 

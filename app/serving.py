@@ -22,8 +22,7 @@ from app.settings import PageSettings
 from app.views import without_paths
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Box, Part
-from datasets.core.processes import call_isolated
-from datasets.kinds.base import KINDS, kind_of
+from datasets.kinds.base import Kind, kind_of
 from learners.inference.predictions import refused_prediction
 from learners.model.hub import model_folder
 from learners.rule.reasons import Reason
@@ -189,7 +188,7 @@ def load(folder: Path, settings: PageSettings, taken: Collection[str] = ()) -> S
     names = chain([name], (f"{name} {i}" for i in count(2)))
     unused = next(other for other in names if other not in taken)
     predictor = load_predictor(folder, top=5, device=settings.device, bs=settings.bs)
-    if not KINDS[predictor.kind].opened:
+    if not predictor.bundle.spec.takes_pixels:
         raise SecondhandError(
             f"{folder} is a model of embeddings, and the page takes files. Use python -m learners.predict"
         )
@@ -296,7 +295,7 @@ class Site:
         ------
         SecondhandError : there are several models, and none of them is for all of these files.
         """
-        models = {name: served.kind for name, served in self.models.items()}
+        models = {name: served.kind.name for name, served in self.models.items()}
         if not models:
             raise SecondhandError("This page has no model yet. Train one, or start it with one.")
         if len(models) == 1:
@@ -339,9 +338,7 @@ class Site:
             raise SecondhandError("Only files that were uploaded here are opened.")
         if (reason := await asyncio.to_thread(refusal, file, served.kind)) is not None:
             return refused_prediction(Part(file), BadFile(file, reason))
-        future = served.submit(
-            Part(file, at=None if KINDS[served.kind].timeless else at, box=box), admitted=admitted
-        )
+        future = served.submit(Part(file, at=served.kind.moment(at), box=box), admitted=admitted)
         try:
             prediction = await asyncio.wait_for(asyncio.wrap_future(future), timeout=PATIENT)
         except TimeoutError:
@@ -369,7 +366,7 @@ class Site:
         if len(files) == 1:
             return [await self.predict(name, files[0], at)]
         pieces: list[Cut] = [(Part(file), None) for file in files]
-        if KINDS[self.models[name].kind].photo and any(map(is_json, files)):
+        if self.models[name].kind.photo and any(map(is_json, files)):
             try:
                 reading = asyncio.to_thread(self._cut, name, files)
                 pieces = await asyncio.wait_for(reading, timeout=PATIENT)
@@ -401,14 +398,13 @@ class Site:
             raise SecondhandError(f"{Path(error.path).name}: {error.reason}") from None
 
 
-def refusal(file: str, kind: str) -> str | None:
+def refusal(file: str, kind: Kind) -> str | None:
     """Why a file is not opened at all; None if it is."""
     try:
         with open(file, "rb") as opened:
             if opened.read(4) == b"IGWD":
                 return NO_FRAMES
-        length = KINDS[kind].duration
-        if length and (duration := call_isolated(length, file, 0.0)) > LONGEST:
+        if (duration := kind.duration(file)) > LONGEST:
             return f"it lasts {duration / 3600:.1f} hours, and this page takes one hour at most; cut it"
     except (OSError, SecondhandError):
         pass  # the reader reports what is wrong

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets.core.conflicts import Conflict, Refused
-from datasets.core.options import Checked, Limits, option, positional
+from datasets.cli.conflicts import Conflict, Refused
+from datasets.cli.options import Checked, Limits, option, positional
 
 #: Addresses that only this computer reaches.
 LOCAL = ("127.0.0.1", "localhost", "::1")

@@ -25,7 +25,7 @@ from datasets.images.opening import open_picture
 from datasets.items.describe import summary as left_out
 from datasets.items.items import Items
 from datasets.items.settings import DataSettings, SignalSettings, SplitSettings
-from datasets.kinds.base import KINDS
+from datasets.kinds.base import drawn_kinds
 from datasets.steps.base import Asked
 from datasets.steps.reading import read_items
 from datasets.steps.spectrogram import infer_spectrogram
@@ -87,7 +87,7 @@ def look_at(data: Path) -> Look:
 def _examples(table: Items) -> dict[str, str]:
     spectrogram = None
     first = table.frame.groupby("label")["path"].first().head(EXAMPLES)
-    if not KINDS[table.kind].photo:
+    if table.kind in drawn_kinds():
         spectrogram = infer_spectrogram(table.kind, table.frame, SignalSettings())
     pictures = {}
     for label, path in first.items():

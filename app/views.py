@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from app.boxes import are_boxes, names
-from datasets.core.cells import csv_bytes
 from datasets.core.errors import counted
 from datasets.items.labels import parse_names
+from datasets.tables.cells import csv_bytes
 from learners.events.merging import Events
 from learners.files.jsonable import jsonable
 from learners.outputs.csv import write_csv

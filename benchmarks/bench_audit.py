@@ -18,8 +18,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, software_and_hardware
-from datasets.core.cells import read_frame
 from datasets.items.labels import UNKNOWN
+from datasets.tables.cells import read_frame
 from learners.evaluation.calibration_metrics import clopper_pearson
 from learners.evaluation.stratified import Stratum, accuracies, draw
 

@@ -2,5 +2,3 @@
 
 Shares its name with a Hugging Face package; inside this project ours wins, see docs/architecture.md.
 """
-
-RENDERER_VERSION = 3  # raise it whenever the same settings would render other pixels

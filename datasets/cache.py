@@ -14,9 +14,9 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
+from datasets.cli.options import Checked, option, positional
+from datasets.cli.parser import CACHE_DIR, Parser
 from datasets.core.errors import counted
-from datasets.core.options import Checked, option, positional
-from datasets.core.parser import CACHE_DIR, Parser
 from datasets.core.program import use_utf8_output
 
 

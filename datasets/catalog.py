@@ -19,9 +19,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from datasets.cli.options import Checked, positional
+from datasets.cli.parser import Parser
 from datasets.core.errors import SecondhandError
-from datasets.core.options import Checked, positional
-from datasets.core.parser import Parser
 from datasets.core.program import use_utf8_output
 from datasets.sources.gwosc import NOTE, PREFIX, fetch_event
 from datasets.sources.public import SETS, fetch

@@ -42,12 +42,12 @@ from os.path import exists
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from datasets import RENDERER_VERSION
 from datasets.core.address import is_address, work_for
 from datasets.core.errors import SecondhandError
+from datasets.core.logs import logger_levels
 from datasets.core.processes import cores
 from datasets.core.program import extra
-from datasets.core.upstream import logger_levels
+from datasets.spectrograms.version import RENDERER_VERSION
 
 log = logging.getLogger(__name__)
 

@@ -25,16 +25,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from datasets.cli.options import Checked, option, positional
+from datasets.cli.parser import CACHE_DIR, Parser
 from datasets.core.address import as_path, contents, is_folder, member, without_secrets
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
-from datasets.core.options import Checked, option, positional
-from datasets.core.parser import CACHE_DIR, Parser
 from datasets.core.part import Part, parts_of
 from datasets.core.processes import check_files_isolated
 from datasets.core.program import use_utf8_output
 from datasets.core.scanning import files_below
-from datasets.kinds.base import KINDS, Kind, drawn_kinds, kind_of
+from datasets.kinds.base import KINDS, drawn_kinds, kind_of
 
 if TYPE_CHECKING:
     from datasets.spectrograms.settings import SpectrogramSettings
@@ -118,11 +118,12 @@ def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejec
 
     listed, rejected = _by_kind(options.files, options.kind)
     for name in listed:
-        if name not in drawn_kinds():
+        kind = KINDS.get(name)
+        if kind is None or kind.settings() is None:
             raise SecondhandError(
                 f"invalid settings: --kind {name!r} (must be auto, {', '.join(drawn_kinds())})"
             )
-        if options.axes and not KINDS[name].gps:
+        if options.axes and not kind.gps:
             raise SecondhandError(
                 f"--axes draws strain, not {name}. Leave it out, or name strain files alone"
             )
@@ -135,8 +136,7 @@ def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejec
     planned = []
     for file_kind, paths in listed.items():
         of = KINDS[file_kind]
-        assert of.settings is not None
-        checks = check_files_isolated(partial(_check, of), paths)
+        checks = check_files_isolated(of.open, paths)
         rejected += [check for check in checks if isinstance(check, Rejected)]
         paths = [p for p, check in zip(paths, checks, strict=True) if check is None]
         if paths:
@@ -144,12 +144,13 @@ def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejec
                 named = {with_channel(path, options.channel): names[path] for path in paths}
                 names, paths = names | named, [*named]
             chosen = SignalSettings(spectrogram=options.spectrogram).for_kind(file_kind)
-            if of.mel:
+            if of.recordings:
                 values = {name: getattr(options, name) for name in SOUND}
                 chosen |= {name: value for name, value in values.items() if value is not None}
-            rendering = of.settings().infer(paths, **chosen)
             gps = math.nan if options.at is None else options.at
             frame = pd.DataFrame({"path": paths, "label": "", "gps": gps})
+            rendering = of.spectrogram(frame, chosen)
+            assert rendering is not None
             windows, bad = cut_windows(frame, rendering, overlap=options.overlap)
             rejected += bad
             parts = parts_of(windows)
@@ -240,14 +241,6 @@ def _picture_name(name: Path, part: Part) -> Path:
     """Name of the picture of a file, or of one of its windows."""
     moment = "" if part.start is None else f"_{part.start:08.2f}s"
     return name.with_name(f"{name.stem}{moment}.png")
-
-
-def _check(kind: Kind, path: str) -> None:
-    """Raise BadFile if a file is not of this kind."""
-    if kind.look is not None:
-        kind.look(path, True)
-    elif kind.opens is not None:
-        kind.opens(path)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 from unittest.mock import patch
 
-from datasets.core.parser import Parser, help_of, members, shown_default
+from datasets.cli.parser import Parser, help_of, members, shown_default
 
 COMMANDS = (
     "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets.core.conflicts import Need
+from datasets.cli.conflicts import Need
+from datasets.cli.options import Checked, option, positional
 from datasets.core.errors import SecondhandError
-from datasets.core.options import Checked, option, positional
 from learners.cli import console, result
 from learners.cli.commands import KEEP_KNOWN, MODEL, OVERWRITING, THRESHOLD
 from learners.cli.flags import read_call

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets.core.conflicts import Conflict, Missing
+from datasets.cli.conflicts import Conflict, Missing
+from datasets.cli.options import option, positional
 from datasets.core.errors import Rejected, SecondhandError
-from datasets.core.options import option, positional
 from learners.cli import console, result
 from learners.cli.commands import PoolSettings
 from learners.cli.flags import read_call

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from datasets.cli.options import Limits, option, positional
 from datasets.core.errors import counted
-from datasets.core.options import Limits, option, positional
-from datasets.kinds.base import KINDS
 from learners.cli import console
 from learners.cli.commands import PATHS, PoolSettings
 from learners.cli.flags import read_call
@@ -78,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "p_value",
         "why",
         "guess",
-        *KINDS[pool.predictor.kind].times,
+        *pool.predictor.kind.times,
     )
     groups = [
         *((str(n), c.rows) for n, c in enumerate(found.clusters, start=1)),

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from datasets.core.errors import SecondhandError
-from datasets.core.upstream import as_single_process
+from learners.upstream import as_single_process
 
 T = TypeVar("T")
 

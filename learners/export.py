@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from datasets.cli.options import Checked, option, positional
 from datasets.core.errors import SecondhandError
-from datasets.core.options import Checked, option, positional
 from learners.cli import console
 from learners.cli.commands import MODEL
 from learners.cli.flags import read_call

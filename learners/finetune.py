@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from datasets.cli.options import flag
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
-from datasets.core.options import flag
 from datasets.core.program import installed_commands
 from learners import distributed
 from learners.acceleration import keep_memory_on_cpu

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from datasets.cli.options import option
 from datasets.core.errors import SecondhandError
-from datasets.core.options import option
 from datasets.core.processes import cores
 
 

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from datasets.cli.conflicts import Missing
+from datasets.cli.options import option, positional
 from datasets.core.address import absolute
-from datasets.core.conflicts import Missing
 from datasets.core.errors import SecondhandError
-from datasets.core.options import option, positional
 from datasets.core.part import Part
-from datasets.kinds.base import KINDS
 from datasets.kinds.finding import some_files
 from learners.cli import console
 from learners.cli.commands import MOMENT, OVERWRITING, PoolSettings
@@ -81,7 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.start(settings)
     from learners.active.embeddings import Embeddings
     from learners.active.listing import check_out
-    from learners.inference.predictions import check_moment
     from learners.loading.predictor import load_predictor
     from learners.model.hub import model_folder
 
@@ -91,10 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     predictor = load_predictor(settings.model, **settings.computing)
     skipped: Counter[str] = Counter()
     files = [*some_files(settings.paths, predictor.kind, skipped)] if settings.paths else []
-    if not KINDS[predictor.kind].opened:
+    if not predictor.bundle.spec.takes_pixels:
         matches, status = _search_embeddings(predictor, files, settings)
         return _write(matches, predictor, settings) or status
-    check_moment(predictor.kind, settings.at)
+    predictor.kind.check_moment(settings.at)
     with tempfile.TemporaryDirectory() as folder:
         embeddings = Embeddings(
             settings.embeddings or Path(folder, "pool"), settings.model, predictor

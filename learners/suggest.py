@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets.core.options import option, positional
-from datasets.kinds.base import KINDS
+from datasets.cli.options import option, positional
 from learners.cli import console
 from learners.cli.commands import PATHS, PoolSettings
 from learners.cli.flags import read_call
@@ -63,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     # False alarms are not labelled: those that stay in the table are background.
     to_fill = () if settings.mine else ("label",)
-    columns = ("path", *to_fill, "score", "why", "guess", *KINDS[pool.predictor.kind].times)
+    columns = ("path", *to_fill, "score", "why", "guess", *pool.predictor.kind.times)
     rows = [
         {"path": s.path, "label": "", "score": score, "why": why, "guess": guess}
         | {"start": s.start, "end": s.end, "gps": s.at}

@@ -407,10 +407,10 @@ def write_models(folder: Path) -> None:
     import torch
 
     from datasets.audio.settings import MelSettings
+    from datasets.kinds.views import TTAView
     from datasets.strain.settings import QScanSettings
     from learners.backbones.building import NetworkSpec, build
     from learners.model.bundle import Bundle, save_bundle
-    from learners.model.tta import TTAView
     from learners.rule.arrays import Outputs
 
     torch.manual_seed(0)

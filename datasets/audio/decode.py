@@ -25,7 +25,6 @@ from datasets.audio.m4a import Mp4Sound, is_mp4
 from datasets.core.address import local
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, OutsideFile, SecondhandError, counted
 from datasets.core.limits import unread
-from datasets.kinds.base import find_kind
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +75,10 @@ _LOST = (
 #: libsndfile's number of errors of the system, of which it does not say which.
 _SYSTEM_ERROR = 2
 _FLAC_BITS = (12, 20, 32)  # bits of a sample that libsndfile does not decode
+
+
+class NotDecoded(BadFile):
+    """A file that the decoder does not know as sound: damaged, or of another kind."""
 
 
 class AudioInfo(NamedTuple):
@@ -293,13 +296,8 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[Any, AudioInfo]]:
                 file = stack.enter_context(soundfile.SoundFile(os.fsencode(here)))
             yield file, _checked_info(file, path, size, stated)
     except soundfile.LibsndfileError as error:
-        if (kind := find_kind(path)) is not None and not kind.recordings:
-            raise BadFile(
-                path,
-                f"this is {'an' if kind.name[0] in 'aeiou' else 'a'} {kind.name} file by its ending, not a sound",
-            ) from None
         detail = str(error.error_string).rstrip(".").lower()
-        damaged = BadFile(
+        damaged = NotDecoded(
             path, f"cannot be decoded ({detail}): it is damaged, truncated or not audio"
         )
         of_system = _of_system(path) if error.code == _SYSTEM_ERROR else None

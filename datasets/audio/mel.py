@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from datasets.core.upstream import real_fft
+from datasets.audio.upstream import real_fft
 
 log = logging.getLogger(__name__)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from msgspec import Meta
@@ -17,6 +18,7 @@ from datasets.audio.decode import RATES, ULTRASOUND
 from datasets.core.checked import one_of
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
+from datasets.spectrograms.axes import Axes, Panel
 from datasets.spectrograms.settings import (
     COLOUR_MAPS,
     SpectrogramSettings,
@@ -24,6 +26,9 @@ from datasets.spectrograms.settings import (
     most_common_rate,
     sample_evenly,
 )
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +79,8 @@ class MelSettings(SpectrogramSettings):
     """
 
     kind: ClassVar[str] = "sound"
+    drawings: ClassVar[str] = "spectrograms"
+    silence: ClassVar[str] = "-60 dBFS"
 
     rate: Annotated[int, Meta(ge=RATES[0], le=RATES[1])] = 44_100
     window: Annotated[float, Meta(ge=0.01, le=600)] = 5.0
@@ -268,6 +275,60 @@ class MelSettings(SpectrogramSettings):
                 begins = [_along(allowed, room * (n + rng.random()) / count) for n in range(count)]
                 return [Part(part.path, begin, begin + self.window) for begin in begins]
         return []
+
+    def panels(self, signal: Any, picture: Image.Image, part: Part) -> list[Panel]:
+        shown = f"{self.window:g} s, {self.fmin:g} Hz to {self.fmax:g} Hz"
+        return [Panel(picture, shown, self.axes(part))]
+
+    def axes(self, part: Part) -> Axes:
+        """The axes of a recording's spectrogram.
+
+        Row b of ``n_mels`` shows the band whose centre is the (b + 1)-th of ``n_mels + 2`` points spread
+        evenly in mel over the band (`datasets.audio.mel.filterbank`).
+        """
+        if part.at is not None:
+            middle = max(part.at, self.window / 2)
+        else:
+            duration = decode.probe(part.path).duration
+            end = duration if part.end is None else min(part.end, duration)
+            middle = ((part.start or 0.0) + end) / 2
+        seconds = middle - self.window / 2, middle + self.window / 2
+        in_notes = self.scale == "cqt"
+        scale = np.log2 if in_notes else mel.hz_to_mel
+        low, high = float(scale(self.fmin)), float(scale(self.fmax))
+        edge = 0.0 if in_notes else (high - low) / (self.n_mels + 1) / 2
+        frequency = "frequency (Hz)" if in_notes else "frequency (Hz, mel)"
+        return Axes(
+            "time in the recording (s)", seconds, frequency, scale, (low + edge, high - edge)
+        )
+
+    def flac(self, file: FileOrPart) -> bytes:
+        """A recording, or a span of one, as FLAC at `rate`."""
+        import soundfile
+
+        written = io.BytesIO()
+        soundfile.write(written, self.read(file), self.rate, format="FLAC", subtype="PCM_16")
+        return written.getvalue()
+
+    def augmentations(self, strength: float = 1.0, *, mixed: bool = True) -> list[Any]:
+        """Gain, equaliser and background mixing need levels that are proportional to dB, so they are left out for
+        colour maps and PCEN."""
+        from datasets.loaders import augment
+
+        if not strength:
+            return []
+        tfms: list[Any] = [
+            augment.TimeShift(min(0.25 * strength, 0.5)),
+            augment.TimeScale(0.3 * strength),
+        ]
+        if self.level != "pcen" and self.colour in ("grey", "windows"):
+            tfms.append(augment.Gain(6 * strength, range_db=self.range_db))
+            tfms.append(augment.Equaliser(9 * strength, range_db=self.range_db))
+            if mixed:
+                tfms.append(augment.BackgroundMix(range_db=self.range_db, p=0.25 * strength))
+        # One mask each: more could hide all of a word of half a second.
+        tfms.append(augment.SpecAugment(0.15 * strength, 0.15 * strength, count=1, p=0.5))
+        return tfms
 
     def fit(self, signal: NDArray[np.floating]) -> NDArray[np.float32]:
         """Cut the middle out of a longer signal, or pad a shorter one with silence on both sides.

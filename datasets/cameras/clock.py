@@ -144,11 +144,10 @@ class Clock:
     def _find(self, path: str, readable: bool) -> TimeAndPlace:
         self.files += 1
         kind = find_kind(path)
-        inside = kind.recorded if kind and readable else None
         if path in self.checked:
             found: Iterable[Recorded | None] = [self.checked[path].recorded]
         else:
-            found = inside(path) if inside else ()
+            found = kind.recorded(path) if kind and readable else ()
         sources = [*filter(None, [*found, _in_name(split(path)[1])])]
         deployment = self.deployment(path)
         time = self._time(path, sources, deployment)
@@ -158,8 +157,7 @@ class Clock:
         places += [source.place for source in sources]
         latitude, longitude = next(filter(None, places), (NAN, NAN))
         name = deployment.name if deployment else self.folder_name(path)
-        slowed = kind.expansion if kind else None
-        expansion = slowed(path, sources) if slowed else 1.0
+        expansion = kind.expansion(path, sources) if kind else 1.0
         if expansion > 1:
             self._note("expansion", f"{path}, {expansion:g} times")
         return TimeAndPlace(time, latitude, longitude, name, expansion)

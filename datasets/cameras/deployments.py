@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from datasets.core.cells import MISSING, read_cells
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.recorded import valid_place
 from datasets.core.scanning import absolute_path
+from datasets.tables.cells import MISSING, read_cells
 
 #: Clocks of one recorder that differ by less are the same: a name has the time at which the file was created.
 SAME_CLOCK = timedelta(minutes=5)

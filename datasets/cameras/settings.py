@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from datasets.core.options import option
+from datasets.cli.options import option
 
 #: Help of ``--deployments``, which several commands have.
 DEPLOYMENTS = (

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.core.cells import array_shape, column_names, read_cells
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.limits import MOST_OF_LARGE, Counted, unread
 from datasets.core.store import cache_root
+from datasets.tables.cells import array_shape, column_names, read_cells
 
 if TYPE_CHECKING:
     import pandas as pd

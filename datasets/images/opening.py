@@ -26,8 +26,8 @@ from datasets.core.address import local
 from datasets.core.checked import check_fields, one_of
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, SecondhandError, first_line
 from datasets.core.limits import unread
-from datasets.core.upstream import planes_described, rle4_decoded
 from datasets.images.standalone import fit, rgb, short_side
+from datasets.images.upstream import planes_described, rle4_decoded
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import logging
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from datasets.core.address import is_address, local, member
+from datasets.core.address import is_address, local
 from datasets.core.errors import BadFile, Copy, Rejected, SecondhandError, counted, quoted
 from datasets.core.file_state import QuickState
 from datasets.core.part import PART_COLUMNS, part_text
-from datasets.core.processes import check_files, check_files_isolated, cores
+from datasets.core.processes import check_files_isolated, cores
 from datasets.items.labels import JOIN, UNKNOWN, clean_label
-from datasets.kinds.base import KINDS, PictureInfo
+from datasets.kinds.base import KINDS, Kind, PictureInfo
 
 if TYPE_CHECKING:
-    from datasets.core.lookup import Lookup
+    from datasets.embeddings.lookup import Lookup
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def usable_rows(
     if not of.opened and lookup is not None:
         return lookup.usable_rows(frame)
     paths = [str(path) for path in frame["path"].unique()]
-    matching = [path for path in paths if member(path).lower().endswith(of.suffixes)]
+    matching = [path for path in paths if of.owns(path)]
     results: dict[str, Rejected | PictureInfo | None] = {
         path: Rejected(path, f"not a {kind} by its ending") for path in paths
     }
@@ -81,8 +81,7 @@ def usable_rows(
         limits = frame.reindex(columns=["start", "end"])
         whole = frozenset(frame["path"][limits.isna().any(axis=1)])
         # A damaged file may crash its decoder; that rejects the file and does not end the run.
-        check_all = check_files if of.look is None else check_files_isolated
-        checks = check_all(partial(_check, look=of.look, whole=whole), matching)
+        checks = check_files_isolated(partial(_check, kind=of, whole=whole), matching)
         results |= zip(matching, checks, strict=True)
     bad = [result for result in results.values() if isinstance(result, Rejected)]
     picture_info |= {
@@ -92,14 +91,10 @@ def usable_rows(
     return frame.loc[~left_out].reset_index(drop=True), bad
 
 
-def _check(
-    path: str,
-    look: Callable[[str, bool], PictureInfo | None] | None,
-    whole: Collection[str],
-) -> PictureInfo | None:
+def _check(path: str, kind: Kind, whole: Collection[str]) -> PictureInfo | None:
     """What a kind's look at a file gives. ``whole`` : recordings that must not be cut off."""
     _check_exists(path)
-    return None if look is None else look(path, path in whole)
+    return kind.look(path, path in whole)
 
 
 def _check_exists(path: str) -> None:

@@ -17,7 +17,6 @@ import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
 from datasets.core.address import as_path
-from datasets.core.cells import MISSING, SHORTEST_SPAN, span_error, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import PART_COLUMNS, Box
 from datasets.core.recorded import RECORDED_COLUMNS
@@ -25,6 +24,7 @@ from datasets.core.scanning import absolute_path
 from datasets.images.boxes import box_in_picture
 from datasets.items.labels import UNKNOWN, clean_label
 from datasets.kinds.base import KINDS
+from datasets.tables.cells import MISSING, SHORTEST_SPAN, span_error, with_points
 
 log = logging.getLogger(__name__)
 

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
+from datasets.images.thumbnail import THUMBNAIL, thumbnail
 from datasets.items.splits import components
 
 if TYPE_CHECKING:
     from PIL import Image
 
-#: Side of the thumbnails (pixels), largest shift between them (pixels), and least correlation of
-#: near-duplicates.
-THUMBNAIL, SHIFT, ALIKE = 32, 5, 0.7
+#: Largest shift between thumbnails (pixels), and least correlation of near-duplicates.
+SHIFT, ALIKE = 5, 0.7
 #: Standard deviations from the usual pair of one label to a near-duplicate.
 FAR = 5
 #: Number of files that each file is compared with, and of files from which the threshold is learnt.
@@ -161,14 +161,6 @@ def duplicate_threshold(
         spread = 1.4826 * np.median(np.abs(z - np.median(z)))
         limits.append(min(0.999, float(np.tanh(np.median(z) + FAR * spread))))
     return max(limits)
-
-
-def thumbnail(picture: Image.Image) -> NDArray[np.uint8]:
-    """Grey values [side, side]."""
-    from PIL import Image
-
-    small = picture.convert("L").resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
-    return np.asarray(small, np.uint8)
 
 
 def _spectra(thumbnails: NDArray[np.uint8]) -> NDArray[np.complexfloating]:

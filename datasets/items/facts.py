@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 if TYPE_CHECKING:
-    from datasets.core.lookup import Lookup
+    from datasets.embeddings.lookup import Lookup
     from datasets.kinds.base import PictureInfo
 
 

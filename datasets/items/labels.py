@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from datasets.core.address import as_path
-from datasets.core.cells import NOCALL, is_nocall
 from datasets.core.errors import Rejected, SecondhandError, counted, quoted
 
 if TYPE_CHECKING:
@@ -174,31 +173,6 @@ def canonical_label(label: str, *, nothing: bool = True) -> str:
             {name for name in names if not is_nothing(name)} for names in (present, open_)
         )
     return join_labels(present, open_ - present - {""})
-
-
-def without_nocall(
-    frame: pd.DataFrame, *, learned: bool, multi_label: bool
-) -> tuple[pd.DataFrame, list[Rejected]]:
-    """Remove BirdNET's label of spans in which it has found nothing (`is_nocall`) from rows of spans.
-
-    What is left without a label is learnt as no class of a multi-label item, and otherwise rejected; in an evaluation it
-    is `UNKNOWN`. A whole file with this label is one of a class of the user's.
-    """
-    timed = [name for name in ("start", "end") if name in frame and "label" in frame]
-    spans = frame.loc[frame[timed].replace("", float("nan")).notna().any(axis=1)]
-    if spans.empty:
-        return frame, []
-    names = spans["label"].map(lambda label: label.split(JOIN))
-    names = names[[any(map(is_nocall, words)) for words in names]]
-    if names.empty:
-        return frame, []
-    nothing = frame.index.isin(names.index)
-    kept = names.map(lambda words: JOIN.join(w for w in words if not is_nocall(w)))
-    frame = frame.assign(label=frame["label"].where(~nothing, kept))
-    bare = nothing & frame["label"].eq("") & (not multi_label)
-    if not learned:
-        return frame.assign(label=frame["label"].mask(bare, UNKNOWN)), []
-    return frame.loc[~bare], [Rejected(str(path), NOCALL) for path in frame.loc[bare, "path"]]
 
 
 def label_counts(labels: Iterable[str]) -> str:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import yaml
 
+from datasets.cli.options import Limits, check_names, checked_settings, option, read_settings
 from datasets.core.errors import SecondhandError
-from datasets.core.options import Limits, check_names, checked_settings, option, read_settings
 from datasets.kinds.base import KINDS
 
 #: Folder of the presets of ``--spectrogram``.
@@ -64,11 +64,6 @@ class DataSettings:
     def __post_init__(self) -> None:
         if isinstance(self.data, list) and len(self.data) == 1:
             object.__setattr__(self, "data", self.data[0])
-
-    @property
-    def multi_label(self) -> bool:
-        """Whether an item may have several labels."""
-        return self.labels is not None or "demo:scenes" in self.sources
 
     @property
     def sources(self) -> list[str]:

@@ -1,28 +1,31 @@
 """What a kind of files is, and the registry of all.
 
-The rest of the program asks a kind what it can do, and never which one it is.
+The rest of the program asks a kind to do something, and never which one it is.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from datasets import RENDERER_VERSION
 from datasets.core.address import member
 from datasets.core.checked import read_as
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Part
 from datasets.core.registry import Registry
+from datasets.kinds.views import PLAIN, TTAView, no_views
+from datasets.spectrograms.version import RENDERER_VERSION
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     from numpy.typing import NDArray
 
     from datasets.core.file_state import FileState
-    from datasets.core.lookup import Lookup
     from datasets.core.recorded import Recorded
+    from datasets.embeddings.lookup import Lookup
     from datasets.images.exif import CaptureTime
     from datasets.spectrograms.settings import SpectrogramSettings
 
@@ -41,92 +44,175 @@ class PictureInfo(NamedTuple):
     recorded: Recorded | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of files.
+    """A kind of files: what is said of it below, and what its methods do.
 
-    Its files are drawn by its ``settings``; without these they are pictures themselves, or not ``opened`` at all.
-    Functions are imported by worker processes, so each is one of a module.
+    Its files are drawn by its `settings`; without these they are pictures themselves, or not ``opened`` at all. Kinds are
+    sent to worker processes, so each is a class of a module, and its object holds nothing.
 
     Attributes
     ----------
     name : the word behind ``--kind``.
-    help : what the files are, for the help of ``--kind``.
     suffixes : of its files, in small letters, with the dot; the longest that fits a name counts.
+    help : what the files are, for the help of ``--kind``.
     parts : columns of an item table that say which part of a file an item is.
-    settings : returns the class whose settings say how a file is read, cut and drawn.
-    look : checks a file before anything else is done with it, in a process of its own; raises BadFile for one that
-        cannot be used. True as the second argument: a file that was cut off cannot. None: what is wrong is found when
-        the file is drawn.
-    opens : reads the head of a file, where `look` is None; raises BadFile if it is not of this kind.
-    recorded : what a file says about when and where it was recorded.
-    expansion : by which factor a recording was slowed down, by its path and what `recorded` gave.
-    duration : seconds of a file.
-    facts : facts about files for the report, in words, by their paths and what `look` gave of each.
-    augment : transforms of training batches, by the settings, the strength (0 to 2), and whether items may be mixed.
-    varied_by : fields of `learners.model.tta.TTAView` in which test-time augmentation may vary a file.
-    one_view : words for what has no test-time augmentation, and why.
-    timeless : words for what has no moment that can be asked for, and why; "" if there is one.
-    silence : words for what too quiet a file is below; "" if none is too quiet.
-    drawings : word for the drawn pictures.
     media : main type of the files' media type: image, audio; "" for others.
-    lookup : makes an empty `Lookup`, for items that are looked up; their files are not opened. If a network and a
-        width are given, it takes no other inputs, and its messages name their ``origin``.
+    timeless : words for what has no moment that can be asked for, and why; "" if there is one.
+    lr_mult : how many times faster than its first layers the head of a network learns. A small number lets the body
+        change much, where files differ from the photographs of its pretraining.
+    opened : files are opened; else their items are looked up.
+    photo : a file is a picture itself, which may hold boxes, and be one of a burst.
     recordings : they are recordings, in which calls have a start and an end, and two may sound at once.
-    mel : they are drawn as mel spectrograms, which networks trained on sound take.
     gps : their moments are GPS times; a file without one shows its loudest.
-    in_windows : a long file is cut into windows, which are predicted one by one.
     """
 
-    name: str
-    suffixes: tuple[str, ...]
-    help: str = ""
-    parts: tuple[str, ...] = ()
-    settings: Callable[[], type[SpectrogramSettings]] | None = None
-    look: Callable[[str, bool], PictureInfo | None] | None = None
-    opens: Callable[[str], None] | None = None
-    recorded: Callable[[str], Iterable[Recorded]] | None = None
-    expansion: Callable[[str, Iterable[Recorded]], float] | None = None
-    duration: Callable[[str], float] | None = None
-    facts: Callable[[Sequence[str], Mapping[str, PictureInfo]], dict[str, str]] | None = None
-    augment: Callable[[Any, float, bool], list[Any]] | None = None
-    varied_by: tuple[str, ...] = ()
-    one_view: str = "this kind of data"
-    timeless: str = ""
-    silence: str = ""
-    drawings: str = "pictures"
-    media: str = ""
-    lookup: Callable[[str, int, str], Lookup] | None = None
-    recordings: bool = False
-    mel: bool = False
-    gps: bool = False
-    in_windows: bool = False
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    help: ClassVar[str] = ""
+    parts: ClassVar[tuple[str, ...]] = ()
+    media: ClassVar[str] = ""
+    timeless: ClassVar[str] = ""
+    lr_mult: ClassVar[float] = 100.0
+    opened: ClassVar[bool] = True
+    photo: ClassVar[bool] = False
+    recordings: ClassVar[bool] = False
+    gps: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        if not (self.settings or self.lookup or self.look):
+    def __init__(self) -> None:
+        # Its settings are not asked for here: that would import how files are drawn.
+        if self.opened and not self.photo and type(self).settings is Kind.settings:
             raise SecondhandError(
                 f"the kind {self.name!r} has no settings that say how it is drawn"
             )
 
-    @property
-    def opened(self) -> bool:
-        """Whether files are opened, instead of their items being looked up."""
-        return self.lookup is None
+    def __str__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    # --- its files ---
+
+    def owns(self, path: str | os.PathLike[str]) -> bool:
+        """Whether the name of a file, or of one in an archive, ends as those of this kind."""
+        return member(path).lower().endswith(self.suffixes)
 
     @property
-    def photo(self) -> bool:
-        """Whether a file is a picture itself."""
-        return self.opened and self.settings is None
+    def uploads(self) -> tuple[str, ...]:
+        """Suffixes of the files that a web page may open."""
+        return self.suffixes
+
+    def look(self, path: str, whole: bool) -> PictureInfo | None:
+        """Check a file before anything else is done with it, in a process of its own.
+
+        By default what is wrong is found when the file is drawn.
+
+        Parameters
+        ----------
+        whole : refuse a file that was cut off.
+
+        Raises
+        ------
+        BadFile : the file cannot be used.
+        """
+        return None
+
+    def open(self, path: str) -> None:
+        """Read the head of a file. Raises BadFile if it is not of this kind."""
+        self.look(path, True)
+
+    def recorded(self, path: str) -> Iterable[Recorded]:
+        """What a file says about when and where it was recorded."""
+        return ()
+
+    def expansion(self, path: str, notes: Iterable[Recorded]) -> float:
+        """By which factor a recording was slowed down; ``notes`` : what `recorded` gave."""
+        return 1.0
+
+    def duration(self, path: str) -> float:
+        """Seconds of a file, read in a process of its own; 0 for one without a duration."""
+        return 0.0
+
+    def describe(self, paths: Sequence[str], looks: Mapping[str, PictureInfo]) -> dict[str, str]:
+        """Facts about files for the report, in words; ``looks`` : what `look` gave of each."""
+        return {}
+
+    # --- the moments and parts of a file ---
 
     @property
     def times(self) -> tuple[str, ...]:
         """Columns of the times of what a prediction is for."""
-        return ("gps",) if self.gps else tuple(n for n in ("start", "end") if n in self.parts)
+        return tuple(name for name in ("start", "end") if name in self.parts)
+
+    def moment(self, at: float | None) -> float | None:
+        """The moment that is asked for; None for files that have none, or name their own."""
+        return None if self.timeless else at
+
+    def check_moment(self, at: float | None) -> None:
+        """Raise SecondhandError if a moment is given for files that have none, or name their own."""
+        if at is not None and self.timeless:
+            raise SecondhandError(
+                f"--at {at:g}: this is a model for {self.timeless}. Leave --at out"
+            )
+
+    def cells(self, part: Part) -> dict[str, str]:
+        """Cells of a table that say which part of a file this is; a cell of each column that is not empty."""
+        return {}
+
+    # --- how it is drawn ---
+
+    def settings(self) -> type[SpectrogramSettings] | None:
+        """The class whose settings say how a file is read, cut and drawn; None for files that are not drawn."""
+        return None
 
     @property
     def options(self) -> set[str]:
         """Names of its settings; empty without any."""
-        return {field.name for field in fields(self.settings())} if self.settings else set()  # type: ignore[arg-type]
+        drawn = self.settings()
+        return set() if drawn is None else {field.name for field in fields(drawn)}  # type: ignore[arg-type]
+
+    def takes(self, settings: Mapping[str, Any]) -> bool:
+        """Whether its files can be drawn with the spectrogram settings that a network was trained with."""
+        return settings.keys() <= self.options
+
+    def spectrogram(
+        self, frame: pd.DataFrame, settings: Mapping[str, Any]
+    ) -> SpectrogramSettings | None:
+        """Settings for the files of an item table, inferred from it but for those that are given; None for files that are
+        not drawn."""
+        drawn = self.settings()
+        return None if drawn is None else drawn.infer(frame["path"], **settings)
+
+    def remarks(self, spectrogram: Any, frame: pd.DataFrame) -> Iterable[tuple[int, str]]:
+        """Levels and lines of the log on what its settings show and hide of the training items."""
+        return ()
+
+    # --- what a network is given ---
+
+    def views(
+        self, count: int, *, flip: bool = True, min_scale: float = 0.35, strength: float = 1.0
+    ) -> list[TTAView]:
+        """The first views for test-time augmentation, at most ``count`` > 1; see `learners.model.tta.tta_views_for`.
+
+        Raises
+        ------
+        SecondhandError : there is one view only.
+        """
+        raise no_views(count, "this kind of data")
+
+    def has_view(self, view: TTAView) -> bool:
+        """Whether test-time augmentation may show a file so."""
+        return view == PLAIN
+
+    def lookup(self, network: str = "", width: int = 0, origin: str = "") -> Lookup | None:
+        """An empty lookup, for items whose files are not opened; None for files.
+
+        If a network and a width are given, it takes no other inputs, and its messages name their ``origin``.
+        """
+        return None
 
 
 KINDS: Registry[Kind] = Registry("datasets.kinds")
@@ -154,7 +240,9 @@ def kind_of_input(spectrogram: Mapping[str, Any] | None, *, looked_up: bool) -> 
     """Kind of the files of a model, by its spectrogram settings and whether its inputs are looked up."""
     if looked_up:
         return unopened_kind()
-    return KINDS["picture" if spectrogram is None else str(spectrogram["kind"])]
+    if spectrogram is None:
+        return next(kind for kind in KINDS.ours().values() if kind.photo)
+    return KINDS[str(spectrogram["kind"])]
 
 
 def unopened_kind() -> Kind:
@@ -162,11 +250,11 @@ def unopened_kind() -> Kind:
     return next(kind for kind in KINDS.ours().values() if not kind.opened)
 
 
-def empty_lookup(network: str = "", width: int = 0, origin: str = "") -> Lookup:
+def empty_lookup() -> Lookup:
     """A lookup without an item, see `Kind.lookup`."""
-    make = unopened_kind().lookup
-    assert make is not None
-    return make(network, width, origin)
+    lookup = unopened_kind().lookup()
+    assert lookup is not None
+    return lookup
 
 
 def spectrogram_from_dict(data: Mapping[str, Any]) -> SpectrogramSettings:
@@ -179,7 +267,8 @@ def spectrogram_from_dict(data: Mapping[str, Any]) -> SpectrogramSettings:
     settings = dict(data)
     name, version = settings.pop("kind", None), settings.pop("renderer", None)
     kind = KINDS.get(name) if isinstance(name, str) else None
-    if kind is None or kind.settings is None:
+    drawn = None if kind is None else kind.settings()
+    if drawn is None:
         raise SecondhandError(
             f"invalid spectrogram settings: kind={name!r} (must be one of {', '.join(drawn_kinds())})"
         )
@@ -188,12 +277,12 @@ def spectrogram_from_dict(data: Mapping[str, Any]) -> SpectrogramSettings:
             f"these spectrogram settings are of renderer version {version!r}, but this program has "
             f"version {RENDERER_VERSION}: train the model again, or use the release that trained it"
         )
-    return read_as(kind.settings(), settings, "spectrogram")
+    return read_as(drawn, settings, "spectrogram")
 
 
 def drawn_kinds() -> list[str]:
     """Names of the kinds whose files are drawn as pictures."""
-    return [name for name, kind in KINDS.items() if kind.settings is not None]
+    return [name for name, kind in KINDS.items() if kind.settings() is not None]
 
 
 def _by_suffix(name: str, kinds: Iterable[Kind]) -> Kind | None:

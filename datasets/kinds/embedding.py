@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from datasets.core.lookup import Lookup
+from typing import TYPE_CHECKING
+
 from datasets.kinds.base import KINDS, Kind
+from datasets.kinds.views import TTAView, no_views
+
+if TYPE_CHECKING:
+    from datasets.embeddings.lookup import Lookup
 
 
-def _lookup(network: str, width: int, origin: str) -> Lookup:
-    from datasets.embeddings.vectors import Vectors
+class Embedding(Kind):
+    name, help = "embedding", "computed by another network"
+    suffixes = (".birdnet.embeddings.txt", ".npz", ".parquet", ".pq")
+    parts = ("start", "end", "gps")
+    timeless = "embeddings, which name their times"
+    opened = False
 
-    return Vectors(network, width, origin)
+    def views(
+        self, count: int, *, flip: bool = True, min_scale: float = 0.35, strength: float = 1.0
+    ) -> list[TTAView]:
+        raise no_views(count, "embeddings, which are no pictures")
+
+    def lookup(self, network: str = "", width: int = 0, origin: str = "") -> Lookup:
+        from datasets.embeddings.vectors import Vectors
+
+        return Vectors(network, width, origin)
 
 
-KINDS.add(
-    Kind(
-        name="embedding",
-        help="computed by another network",
-        suffixes=(".birdnet.embeddings.txt", ".npz", ".parquet", ".pq"),
-        parts=("start", "end", "gps"),
-        one_view="embeddings, which are no pictures",
-        timeless="embeddings, which name their times",
-        lookup=_lookup,
-    )
-)
+KINDS.add(Embedding())

@@ -12,11 +12,11 @@ from pathlib import Path
 from datasets.core.address import as_path, contents, is_address, is_folder, matches, without_secrets
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.scanning import is_user_file, skipped_line, walk
-from datasets.kinds.base import kind_of
+from datasets.kinds.base import Kind, find_kind
 
 
 def find_files(
-    names: Sequence[str], kind: str | None = None, skipped: Counter[str] | None = None
+    names: Sequence[str], kind: Kind | None = None, skipped: Counter[str] | None = None
 ) -> Iterator[str]:
     """Yield the files that names stand for: a file, the matches of a pattern, or the files of a folder or an archive.
 
@@ -24,16 +24,16 @@ def find_files(
 
     Parameters
     ----------
-    kind : name of the kind of the model's inputs; None for all kinds.
+    kind : kind of the model's inputs; None for all kinds.
     skipped : counter of the skipped files by suffix, and of the skipped folders by reason.
     """
     for name in map(without_secrets, names):
-        if kind_of(name) != kind:
+        if find_kind(name) != kind:
             name = contents(name)
         if is_folder(name):
             left_out: list[Rejected] = []
             for file in walk(name, left_out):
-                if (file_kind := kind_of(file)) and kind in (None, file_kind):
+                if (file_kind := find_kind(file)) and kind in (None, file_kind):
                     yield file if is_address(file) else str(Path(file))
                 elif skipped is not None:
                     skipped[as_path(file).suffix.lower() or "without an ending"] += 1
@@ -59,7 +59,7 @@ def named(name: str) -> list[str]:
     ) or [name]  # fmt: skip
 
 
-def some_files(names: Sequence[str], kind: str, skipped: Counter[str]) -> Iterator[str]:
+def some_files(names: Sequence[str], kind: Kind, skipped: Counter[str]) -> Iterator[str]:
     """`find_files`, but raises SecondhandError at once if there is no file."""
     files = find_files(names, kind, skipped)
     first = next(files, None)

@@ -4,58 +4,93 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from datasets.core.address import is_address, local
 from datasets.core.file_state import FileState
-from datasets.core.part import Box
+from datasets.core.part import Box, Part
 from datasets.kinds.base import KINDS, Kind, PictureInfo
 from datasets.kinds.facts import spread
+from datasets.kinds.views import PLAIN, TTAView, several
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from datasets.core.recorded import Recorded
 
-
-def _look(path: str, whole: bool) -> PictureInfo:
-    """Decode the whole picture; only then a truncated JPEG fails."""
-    from datasets.images.exif import capture_time, time_and_place
-    from datasets.images.opening import open_picture
-    from datasets.items.duplicates import THUMBNAIL, thumbnail
-
-    found: dict[str, Any] = {}
-
-    def header(opened: Image.Image, file: BinaryIO) -> None:
-        width, height = opened.size  # an imported fastai makes it a tuple of another type
-        found.update(capture_time=capture_time(opened), size=(width, height))
-        state = FileState.read(path) if is_address(path) else FileState.read_opened(file)
-        found.update(state=state, recorded=time_and_place(opened))
-
-    # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
-    picture = open_picture(path, at_least=2 * THUMBNAIL, header=header, allow_truncated=False)
-    return PictureInfo(thumbnail(picture), **found)
+#: Zoom of the enlarged views.
+CLOSER = 1.15
 
 
-def _recorded(path: str) -> Iterable[Recorded]:
-    from datasets.images.exif import read_exif
+class Picture(Kind):
+    name, help = "picture", "photos, or boxes in them"
+    suffixes = (
+        ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm",
+        ".heic", ".heif", ".avif",
+    )  # fmt: skip
+    parts = Box._fields
+    media = "image"
+    timeless = "pictures, which have no time"
+    photo = True
 
-    return filter(None, [read_exif(path)])
+    def look(self, path: str, whole: bool) -> PictureInfo:
+        """Decode the whole picture; only then a truncated JPEG fails."""
+        from datasets.images.exif import capture_time, time_and_place
+        from datasets.images.opening import open_picture
+        from datasets.images.thumbnail import THUMBNAIL, thumbnail
 
+        found: dict[str, Any] = {}
 
-def _facts(paths: Sequence[str], looks: Mapping[str, PictureInfo]) -> dict[str, str]:
-    sizes = [size for path in paths if (size := _size(looks, path))]
-    if not sizes:
-        return {}
-    (width, height), count = Counter(sizes).most_common(1)[0]
-    return {
-        "short side": spread([min(size) for size in sizes], "pixels", 0),
-        "most common size": f"{width} x {height} pixels, {count} of {len(sizes)} files",
-    }
+        def header(opened: Image.Image, file: BinaryIO) -> None:
+            width, height = opened.size  # an imported fastai makes it a tuple of another type
+            found.update(capture_time=capture_time(opened), size=(width, height))
+            state = FileState.read(path) if is_address(path) else FileState.read_opened(file)
+            found.update(state=state, recorded=time_and_place(opened))
+
+        # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
+        picture = open_picture(path, at_least=2 * THUMBNAIL, header=header, allow_truncated=False)
+        return PictureInfo(thumbnail(picture), **found)
+
+    def recorded(self, path: str) -> Iterable[Recorded]:
+        from datasets.images.exif import read_exif
+
+        return filter(None, [read_exif(path)])
+
+    def describe(self, paths: Sequence[str], looks: Mapping[str, PictureInfo]) -> dict[str, str]:
+        sizes = [size for path in paths if (size := _size(looks, path))]
+        if not sizes:
+            return {}
+        (width, height), count = Counter(sizes).most_common(1)[0]
+        return {
+            "short side": spread([min(size) for size in sizes], "pixels", 0),
+            "most common size": f"{width} x {height} pixels, {count} of {len(sizes)} files",
+        }
+
+    def cells(self, part: Part) -> dict[str, str]:
+        """The place of a box; nothing for a whole photo."""
+        if part.box is None:
+            return {}
+        return {name: repr(value) for name, value in part.box._asdict().items()}
+
+    def views(
+        self, count: int, *, flip: bool = True, min_scale: float = 0.35, strength: float = 1.0
+    ) -> list[TTAView]:
+        """Mirrored if training mirrors, and zoomed at the middle and the corners if training crops that much."""
+        places = [(0.0, 0.0), (-1.0, -1.0), (1.0, -1.0), (-1.0, 1.0), (1.0, 1.0)]
+        closer = [(CLOSER, *place) for place in places] if min_scale <= CLOSER**-2 else []
+        mirrors = (False, True) if flip else (False,)
+        squares = [(1.0, 0.0, 0.0), *closer]
+        views = [TTAView(mirror, *square) for square, mirror in product(squares, mirrors)]
+        return several(views, count, f"--no-flip, --min-scale {min_scale:g}")
+
+    def has_view(self, view: TTAView) -> bool:
+        return view == replace(view, shift=PLAIN.shift)
 
 
 def _size(looks: Mapping[str, PictureInfo], path: str) -> tuple[int, int] | None:
-    """Width and height from the header; None if the file is no picture any more."""
+    """Width and height of a picture, read from its header where its look is not known; None if it cannot be read."""
     from PIL import Image
 
     if path in looks:
@@ -67,20 +102,4 @@ def _size(looks: Mapping[str, PictureInfo], path: str) -> tuple[int, int] | None
         return None
 
 
-KINDS.add(
-    Kind(
-        name="picture",
-        help="photos, or boxes in them",
-        suffixes=(
-            ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm",
-            ".heic", ".heif", ".avif",
-        ),
-        parts=Box._fields,
-        look=_look,
-        recorded=_recorded,
-        facts=_facts,
-        varied_by=("mirror", "zoom", "x", "y"),
-        timeless="pictures, which have no time",
-        media="image",
-    )
-)  # fmt: skip
+KINDS.add(Picture())

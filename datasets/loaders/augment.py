@@ -18,8 +18,6 @@ from fastai.vision.augment import RandomResizedCrop, RandTransform
 from fastai.vision.core import PILImage, TensorImage
 from torch import Tensor
 
-from datasets.kinds.base import KINDS
-
 LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, as in Pillow
 
 
@@ -205,21 +203,6 @@ class Equaliser(_Augmentation):
             gains, size=x.shape[2], mode="linear", align_corners=True
         )
         return (x + curve[..., None].to(x)).clamp(0, 1)
-
-
-def spectrogram_tfms(
-    spectrogram: Any, *, strength: float = 1.0, mixed: bool = True
-) -> list[_Augmentation]:
-    """Augmentations that suit the spectrogram settings.
-
-    Parameters
-    ----------
-    spectrogram : settings of a kind that is drawn.
-    strength : 0 for none, 1 for the default, up to 2.
-    mixed : mix other recordings into the background; not for multi-label items, whose background counts.
-    """
-    augment = KINDS[spectrogram.kind].augment
-    return augment(spectrogram, strength, mixed) if augment and strength else []
 
 
 def _uniform(count: int, low: float, high: float) -> Tensor:

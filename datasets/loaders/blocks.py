@@ -26,7 +26,7 @@ from datasets.core.part import Part, parts_of
 from datasets.images.decoded import DecodedPictures, PictureOpener
 from datasets.images.opening import Preprocessing
 from datasets.items.labels import encode_targets
-from datasets.loaders.augment import Lighting, TrainCrop, spectrogram_tfms
+from datasets.loaders.augment import Lighting, TrainCrop
 from datasets.loaders.seeded import SeededDL
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def PictureBlock(
 @dataclass(frozen=True)
 class SignalAugmentation:
     """Augmentation of training spectrograms; ``strength`` (0 to 2) and ``mixed`` as in
-    `datasets.loaders.augment.spectrogram_tfms`."""
+    `datasets.spectrograms.settings.SpectrogramSettings.augmentations`."""
 
     strength: float = 1.0
     mixed: bool = True
@@ -188,9 +188,7 @@ class SpectrogramBlock(TransformBlock):
             type_tfms=[OpenSpectrogram(spectrogram, preprocessing, cache, store)],
             batch_tfms=[
                 IntToFloatTensor(),
-                *spectrogram_tfms(
-                    spectrogram, strength=augmentation.strength, mixed=augmentation.mixed
-                ),
+                *spectrogram.augmentations(augmentation.strength, mixed=augmentation.mixed),
                 Normalize.from_stats(preprocessing.mean, preprocessing.std, cuda=False),
             ],
         )

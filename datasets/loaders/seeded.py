@@ -16,7 +16,7 @@ from fastai.data.load import DataLoader
 from fastcore.basics import chunked
 
 from datasets.core.errors import BadFile
-from datasets.core.upstream import seed_workers_from
+from datasets.loaders.upstream import seed_workers_from
 
 log = logging.getLogger(__name__)
 

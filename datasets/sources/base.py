@@ -16,7 +16,8 @@ from datasets.items.labels import MULTI
 if TYPE_CHECKING:
     import pandas as pd
 
-    from datasets.core.lookup import Lookup
+    from datasets.embeddings.lookup import Lookup
+    from datasets.items.settings import DataSettings
 
 
 #: Columns of the row, or line, in which a label is stated, and of the file with it, if that is not the source itself.
@@ -99,6 +100,7 @@ class Source:
     endings : of the files, in small letters, whose message says so; empty for all.
     names : names that it reads and that are no paths.
     has_multi_label : whether items of this path may have several labels.
+    several_labels : those of its ``names`` whose items have, so that nobody need say so.
     check : raises SecondhandError if the settings of a call do not suit its paths.
     several : a set is often several such files, as one for each camera: of these, one that cannot be read is listed, and
         the others are used.
@@ -112,6 +114,7 @@ class Source:
     endings: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     has_multi_label: Callable[[Path], bool] = lambda path: False
+    several_labels: tuple[str, ...] = ()
     check: Callable[[Sequence[Path], ReadOptions], None] = lambda paths, options: None
     several: bool = False
 
@@ -123,6 +126,13 @@ def in_order() -> Iterator[Source]:
     """All sources in their order, ours before those of other packages, which are looked up last."""
     for group in SOURCES.in_turn():
         yield from sorted(group, key=attrgetter("order"))
+
+
+def is_multi_label(data: DataSettings) -> bool:
+    """Whether an item may have several labels: the settings say so, or a set that they name does."""
+    return data.labels is not None or any(
+        name in source.several_labels for source in SOURCES.ours().values() for name in data.sources
+    )
 
 
 def find_source(name: str, options: ReadOptions) -> Source:

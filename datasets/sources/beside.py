@@ -16,10 +16,10 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 from datasets.core.address import as_path, is_address, local, split
-from datasets.core.cells import file_named
 from datasets.core.errors import BadFile, one_line
 from datasets.core.scanning import files_below
 from datasets.kinds.base import find_kind, kind_of
+from datasets.tables.cells import file_named
 
 #: Folders of tables beside those of the files, as data sets of sound have them (``meta``, ``FSD50K.ground_truth``).
 _OF_TABLES = re.compile(

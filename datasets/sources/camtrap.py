@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from datasets.core.cells import MISSING, read_csv, read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import PACKAGE
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.beside import Below
 from datasets.sources.regions import one_label_each
+from datasets.tables.cells import MISSING, read_csv, read_text
 
 _MEDIA = ("mediaID", "deploymentID", "timestamp", "filePath")
 _SPAN = ("eventStart", "eventEnd")

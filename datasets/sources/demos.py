@@ -140,6 +140,10 @@ _WRITERS: dict[str, tuple[int, Callable[[Path], Written], str]] = {
 }
 
 
+#: The demos whose items may have several labels.
+SEVERAL_LABELS = (f"{PREFIX}scenes",)
+
+
 def _read(path: Path, options: ReadOptions) -> Rows:
     noise = options.settings.get("strain") if str(path) == "demo:glitches" else None
     frame, note = write_demo(str(path).removeprefix(PREFIX), noise=noise)
@@ -153,6 +157,7 @@ SOURCES.add(
         claims=lambda path, options: str(path).startswith(PREFIX),
         read=_read,
         names=tuple(PREFIX + name for name in _WRITERS),
-        has_multi_label=lambda path: str(path) == "demo:scenes",
+        has_multi_label=lambda path: str(path) in SEVERAL_LABELS,
+        several_labels=SEVERAL_LABELS,
     )
 )

@@ -7,11 +7,11 @@ from pathlib import Path
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
-from datasets.core.xml_files import line_of, read_xml
 from datasets.kinds.base import find_kind
 from datasets.sources import tiers
 from datasets.sources.tiers import Tier
 from datasets.sources.tracks import ParsedSelection, Selection, seconds
+from datasets.sources.xml_files import line_of, read_xml
 
 #: Most tiers above each other; in a file whose annotations refer to each other in a circle there is no end.
 _DEPTH = 100

@@ -15,8 +15,8 @@ import pandas as pd
 
 from datasets.core.address import as_path
 from datasets.core.errors import BadFile, Rejected, SecondhandError
-from datasets.core.lookup import Lookup
 from datasets.core.scanning import files_below, walk
+from datasets.embeddings.lookup import Lookup
 from datasets.embeddings.reading import has_embeddings, read_embeddings
 from datasets.embeddings.vectors import Vectors
 from datasets.items.columns import with_parts

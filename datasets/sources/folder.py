@@ -15,7 +15,6 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.core.address import plain_name
-from datasets.core.cells import ENDINGS, read_cells
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.scanning import (
     LINK_LOOP,
@@ -31,6 +30,7 @@ from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_sourc
 from datasets.sources.beside import Below
 from datasets.sources.naming import column_named, label_column, path_column
 from datasets.sources.table import read_rows
+from datasets.tables.cells import ENDINGS, read_cells
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from datasets.core.address import as_path, local
-from datasets.core.cells import cell_of, read_cells
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.guarded import guarded
 from datasets.core.part import AnyPath
@@ -22,6 +21,7 @@ from datasets.items.columns import SPLIT_NAMES
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
 from datasets.sources.naming import PATHS, label_column, plain
 from datasets.sources.table import read_rows, with_names
+from datasets.tables.cells import cell_of, read_cells
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from datasets.core.address import is_address
-from datasets.core.cells import column_names, file_named, read_cells, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.json_files import has_keys, is_list, read_json
 from datasets.core.part import Box
@@ -30,6 +29,7 @@ from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.beside import Below
 from datasets.sources.naming import LABELS, plain
 from datasets.sources.regions import one_label_each, usable_label
+from datasets.tables.cells import column_names, file_named, read_cells, span_error
 
 #: Keys of a value that hold labels; those of a taxonomy are paths, of which the last name counts.
 _LABELS = re.compile(r"choices|taxonomy|\w*labels")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 
-from datasets.core.cells import cell_of, read_cells, read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.json_files import is_list, read_json
 from datasets.core.scanning import in_unicode
@@ -22,6 +21,7 @@ from datasets.items.columns import SPLIT_NAMES
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
 from datasets.sources.naming import label_column
 from datasets.sources.table import read_rows, with_names
+from datasets.tables.cells import cell_of, read_cells, read_text
 
 NAMES, FILE = ("metadata.jsonl", "metadata.csv", "metadata.parquet"), "file_name"
 _LINES, _LIST = ".jsonl", ".json"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
-from datasets.core.cells import MISSING, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import PART_COLUMNS
 from datasets.items.columns import SPLIT_NAMES, TEXT_COLUMNS
 from datasets.kinds.base import find_kind
 from datasets.sources.base import ReadOptions
 from datasets.sources.beside import Below, Found
+from datasets.tables.cells import MISSING, with_points
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.core.address import as_path
-from datasets.core.cells import TEXTS, column_names, read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, counted, quoted
 from datasets.core.scanning import files_below, shown_by
 from datasets.items.columns import CONFIDENCE
@@ -21,6 +20,7 @@ from datasets.sources.beside import Below, Found
 from datasets.sources.naming import label_column, placed, plain
 from datasets.sources.regions import one_label_each
 from datasets.sources.table import read_rows, with_names
+from datasets.tables.cells import TEXTS, column_names, read_cells, with_points
 
 #: Ending of the tables that BirdNET-Analyzer writes, one for each recording.
 BIRDNET = ".birdnet.results.csv"

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.core.cells import read_cells
 from datasets.core.errors import BadFile
 from datasets.core.files import folder_beside
 from datasets.core.store import cache_root
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_source
 from datasets.sources.download import RemoteFile, fetch_file, require_space, unpack
 from datasets.strain.formats import find_dataset
+from datasets.tables.cells import read_cells
 
 log = logging.getLogger(__name__)
 

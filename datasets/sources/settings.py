@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from datasets.core.options import Limits, option
+from datasets.cli.options import Limits, option
 
 #: Help of ``--tier``, which several commands have.
 TIER = "Tier of the labels in files of Praat or ELAN. Default: the only one."

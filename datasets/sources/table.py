@@ -13,14 +13,6 @@ from pathlib import Path
 import pandas as pd
 
 from datasets.audio.band import BAND_COLUMNS
-from datasets.core.cells import (
-    ENDINGS,
-    TEXTS,
-    column_names,
-    read_cells,
-    read_csv,
-    with_points,
-)
 from datasets.core.errors import (
     Rejected,
     SecondhandError,
@@ -64,6 +56,14 @@ from datasets.sources.naming import (
     placed,
     plain,
     span_columns,
+)
+from datasets.tables.cells import (
+    ENDINGS,
+    TEXTS,
+    column_names,
+    read_cells,
+    read_csv,
+    with_points,
 )
 
 log = logging.getLogger(__name__)

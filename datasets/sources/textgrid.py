@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, quoted
 from datasets.sources import tiers
 from datasets.sources.tiers import Tier
 from datasets.sources.tracks import Selection, seconds
+from datasets.tables.cells import read_text
 
 _POINTS = "TextTier"
 _CLASSES = ("IntervalTier", _POINTS)

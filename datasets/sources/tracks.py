@@ -11,13 +11,14 @@ from typing import NamedTuple
 import pandas as pd
 
 from datasets.core.address import as_path
-from datasets.core.cells import NOCALL, column_names, is_nocall, read_text, span_error
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.scanning import SHOWN, files_below, is_user_file, walk
 from datasets.kinds.base import find_kind
 from datasets.sources.base import ROW, SOURCES, TABLE, ReadOptions, Rows, Source, in_order
 from datasets.sources.beside import Below
+from datasets.sources.birdnet import NOCALL, is_nocall
 from datasets.sources.regions import one_label_each, usable_label
+from datasets.tables.cells import column_names, read_text, span_error
 
 Line = tuple[int, list[str]]
 

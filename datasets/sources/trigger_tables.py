@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from datasets.core.cells import ENDINGS, csv_text, read_cells, with_points
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.files import file_beside
 from datasets.core.program import extra
 from datasets.sources.naming import plain
 from datasets.strain.formats import Wanted, as_bad_file, check_chunks, find_dataset, numeric_dataset
 from datasets.strain.frames import Frames, source_path
+from datasets.tables.cells import ENDINGS, csv_text, read_cells, with_points
 
 #: Names of the column of GPS times, in order of preference.
 TIMES = ("event_time", "gps", "gps_time", "time", "peak_time", "end_time")

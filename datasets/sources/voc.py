@@ -11,16 +11,16 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from datasets.core.address import as_path
-from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.part import Box
 from datasets.core.scanning import files_below, is_user_file
-from datasets.core.xml_files import line_of, read_xml
 from datasets.items.columns import SPLIT_NAMES
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
 from datasets.sources.beside import Below
 from datasets.sources.regions import box_of_pixels, one_label_each, upright, usable_label
+from datasets.sources.xml_files import line_of, read_xml
+from datasets.tables.cells import read_text
 
 _ROOT, _FOLDER, _PICTURES = "annotation", "annotations", "JPEGImages"
 _BEGINS = re.compile(rf"<{_ROOT}[\s>]")

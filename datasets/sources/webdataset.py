@@ -14,12 +14,12 @@ from pathlib import Path, PurePosixPath
 import pandas as pd
 
 from datasets.core.address import ARCHIVES, as_path
-from datasets.core.cells import cell_of
 from datasets.core.errors import BadFile, Rejected
 from datasets.core.scanning import absolute_path, files_below, shown_by
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
 from datasets.sources.table import read_rows, with_names
+from datasets.tables.cells import cell_of
 
 #: Endings of the archives, and of the members that have labels.
 ENDINGS = tuple(ending for ending, scheme in ARCHIVES.items() if scheme == "tar")

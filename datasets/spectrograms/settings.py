@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets import RENDERER_VERSION
 from datasets.core.checked import check_fields
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
+from datasets.spectrograms.axes import Axes, Panel
+from datasets.spectrograms.version import RENDERER_VERSION
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -34,11 +35,26 @@ COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis")
 
 
 class SpectrogramSettings:
-    """Base class of `MelSettings` and `QScanSettings`, which add `infer`, `read`, `planes` and fields."""
+    """Base class of `MelSettings` and `QScanSettings`, which add `infer`, `read`, `planes` and fields.
+
+    Attributes
+    ----------
+    kind : name of the kind whose files they draw.
+    drawings : word for the pictures.
+    silence : words for what a signal is below that is too quiet for a prediction; "" if none is too quiet.
+    by_gps : moments are GPS times; else seconds from the start of a file.
+    window : seconds of a recording in one picture; 0 for signals of which a picture shows what is around a moment.
+    context : seconds of the signal around a moment that its picture depends on.
+    """
 
     kind: ClassVar[str]
+    drawings: ClassVar[str] = "pictures"
+    silence: ClassVar[str] = ""
+    by_gps: ClassVar[bool] = False
     size: tuple[int, int]
     colour: str
+    window: float = 0.0
+    context: float = 0.0
 
     def __post_init__(self) -> None:
         size = getattr(self, "size", None)  # settings of other packages may have none
@@ -109,6 +125,37 @@ class SpectrogramSettings:
     def drawn(self, signal: Any) -> bytes:
         """PNG of a signal with axes, for people."""
         raise NotImplementedError
+
+    def panels(self, signal: Any, picture: Image.Image, part: Part) -> list[Panel]:
+        """What the picture of a signal consists of, for people; ``part`` is what was read."""
+        return [Panel(picture, f"{picture.width} x {picture.height} pixels", self.axes(part))]
+
+    def axes(self, part: Part) -> Axes | None:
+        """Axes of the whole picture of a part; None for a picture without any, or of several panels."""
+        return None
+
+    def flac(self, file: FileOrPart) -> bytes:
+        """What a picture shows as FLAC, to listen to; b"" where there is nothing to hear."""
+        return b""
+
+    def augmentations(self, strength: float = 1.0, *, mixed: bool = True) -> list[Any]:
+        """Augmentations of training batches that suit these settings.
+
+        Parameters
+        ----------
+        strength : 0 for none, 1 for the default, up to 2.
+        mixed : mix other recordings into the background; not for multi-label items, whose background counts.
+        """
+        return []
+
+    def tells_picture(self, part: Part) -> bool:
+        """Whether a part says which picture it has, before it is read."""
+        return True
+
+    @property
+    def reach(self) -> float:
+        """Seconds of the signal that are needed on either side of a moment."""
+        return 0.0
 
     def moment(self, signal: Any) -> float | None:
         """GPS time in seconds that the picture is centred on; None for signals without a clock."""

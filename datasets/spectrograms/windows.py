@@ -12,7 +12,6 @@ from datasets.core import progress
 from datasets.core.errors import BadFile, Rejected
 from datasets.core.part import Part, parts_of
 from datasets.core.processes import cores
-from datasets.kinds.base import KINDS
 from datasets.spectrograms.pictures import PictureCache, no_signal
 from datasets.spectrograms.settings import SpectrogramSettings
 
@@ -70,18 +69,18 @@ def render_rows(
     parts = parts_of(frame)
     if not parts:
         return frame.reset_index(drop=True), []
-    kind = KINDS[spectrogram.kind]
-    with progress.step(f"Rendering {kind.drawings}", len(parts), kind.drawings) as advance:
+    drawings = spectrogram.drawings
+    with progress.step(f"Rendering {drawings}", len(parts), drawings) as advance:
         pictures, rejected = cache.render_all(parts, spectrogram, progress=advance)
     rendered = [picture is not None for picture in pictures]
-    if kind.silence:
+    if spectrogram.silence:
         silent = [n for n, picture in enumerate(pictures) if picture and no_signal(picture)]
         for n in silent:
             rendered[n] = False
         windows = Counter(part.path for part in parts)
         for path, count in Counter(parts[n].path for n in silent).items():
             extent = f" in {count} of its {windows[path]} windows" if windows[path] > 1 else ""
-            rejected.append(Rejected(path, f"no signal{extent}: all below {kind.silence}"))
+            rejected.append(Rejected(path, f"no signal{extent}: all below {spectrogram.silence}"))
     return frame.loc[rendered].reset_index(drop=True), rejected
 
 

@@ -11,7 +11,7 @@ from datasets.core.registry import Registry
 from datasets.items.items import Items
 from datasets.items.labels import MULTI
 from datasets.items.settings import DataSettings, SignalSettings, WarmStartSettings
-from datasets.sources.base import ReadOptions
+from datasets.sources.base import ReadOptions, is_multi_label
 from datasets.spectrograms.settings import SpectrogramSettings
 
 S = TypeVar("S")
@@ -53,7 +53,7 @@ class Asked:
             kind=data.kind,
             path_column=data.path_column,
             label_column=data.label_column,
-            labels=data.labels or (MULTI if data.multi_label else None),
+            labels=data.labels or (MULTI if is_multi_label(data) else None),
             warm_start=asked.of(WarmStartSettings).from_ is not None,
             settings=settings,
         )

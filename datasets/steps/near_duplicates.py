@@ -15,11 +15,10 @@ from datasets.images.opening import open_picture
 from datasets.items import describe
 from datasets.items.columns import is_rehearsed
 from datasets.items.duplicates import find_clusters, thumbnails_of
-from datasets.items.facts import Looks, NearDuplicates
+from datasets.items.facts import Inputs, Looks, NearDuplicates
 from datasets.items.items import Items
 from datasets.items.settings import SignalSettings, SplitSettings
 from datasets.items.splits import DETECTED_GROUP
-from datasets.kinds.base import KINDS
 from datasets.spectrograms.windows import cut_windows, render_rows
 from datasets.steps.base import Asked
 from datasets.steps.spectrogram import infer_spectrogram, picture_cache
@@ -41,7 +40,7 @@ def group_near_duplicates(items: Items, asked: Asked) -> Items:
     one; otherwise they get a new group. Splits and folds that the data name stay, too.
     """
     splits = asked.of(SplitSettings)
-    if splits.near_duplicates != "keep-together" or not KINDS[items.kind].opened:
+    if splits.near_duplicates != "keep-together" or items.fact(Inputs).lookup:
         return items
     frame, old = items.frame, is_rehearsed(items.frame)
     names_folds = splits.cv is not None and not str(splits.cv).strip().isdecimal()
@@ -84,7 +83,7 @@ def next_number(groups: pd.Series) -> int:
 def _thumbnails(items: Items, frame: pd.DataFrame, asked: Asked) -> tuple[pd.DataFrame, np.ndarray]:
     """Rows of the items, or of the windows of long recordings, and their thumbnails."""
     signal, looks = asked.of(SignalSettings), items.fact(Looks)
-    if KINDS[items.kind].photo:
+    if looks.of:
         return frame, np.array([looks.of[path].thumbnail for path in frame["path"]])
     # Inferred from all files, because there is no training split yet; mostly the settings of training.
     spectrogram, cache = infer_spectrogram(items.kind, frame, signal), picture_cache(signal)

@@ -14,7 +14,6 @@ from datasets.items import describe
 from datasets.items.duplicates import sessions_with_duplicates
 from datasets.items.facts import Groups, Looks, Sessions
 from datasets.items.items import Items
-from datasets.kinds.base import KINDS
 from datasets.steps.base import Asked
 from datasets.steps.near_duplicates import Clusters, next_number
 from datasets.steps.split import check_splits
@@ -29,7 +28,7 @@ def group_sessions(items: Items, asked: Asked) -> Items:
     If the table cannot be split then, because there are too few sessions, no groups are set.
     """
     clusters, looks = items.get(Clusters), items.fact(Looks)
-    if clusters is None or items.fact(Groups).number or not KINDS[items.kind].photo:
+    if clusters is None or items.fact(Groups).number or not looks.of:
         return items
     photos = items.frame.loc[clusters.of_items.index]
     session = capture_sessions([looks.of[path].capture_time for path in photos["path"]])

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from datasets.core.address import as_path, exists, is_address, without_secrets
-from datasets.core.cells import read_cells
 from datasets.core.errors import BadFile, Rejected, SecondhandError, counted, quoted
 from datasets.core.part import PART_COLUMNS, part_text
 from datasets.core.recorded import distinct_sequences
@@ -31,15 +30,16 @@ from datasets.items.labels import (
     clean_label,
     is_nothing,
     parse_names,
-    without_nocall,
 )
 from datasets.kinds.base import KINDS, empty_lookup, kind_of, unopened_kind
 from datasets.kinds.finding import named
 from datasets.sources.base import ROW, SOURCES, TABLE, ReadOptions, Rows, read_source
+from datasets.sources.birdnet import without_nocall
 from datasets.sources.embeddings import NEEDED
 from datasets.sources.naming import time_columns
 from datasets.steps.base import Asked
 from datasets.steps.earlier import Earlier
+from datasets.tables.cells import read_cells
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from datasets.audio.band import label_limits, labelled_band, show_band
-from datasets.audio.settings import MelSettings, infer_window
 from datasets.items import describe
 from datasets.items.items import Items
 from datasets.items.lengths import telling_lengths
@@ -32,20 +30,19 @@ class Drawing(NamedTuple):
 def choose_spectrogram(items: Items, asked: Asked) -> Items:
     """Settle the spectrogram settings, and look whether the lengths of clips tell classes apart."""
     kind, signal, spectrogram = KINDS[items.kind], asked.of(SignalSettings), asked.spectrogram
-    if kind.settings is None:
+    if kind.settings() is None:
         return items.knowing(Drawing(None))
     trained = items.frame.loc[items.frame["split"].eq("train")]
     if spectrogram is None:
-        of_backbone = asked.trained_on if kind.mel else {}
+        of_backbone = asked.trained_on if kind.takes(asked.trained_on) else {}
         spectrogram = infer_spectrogram(items.kind, trained, signal, of_backbone)
         if of_backbone:
             describe.log_lines(describe.trained_settings(of_backbone, signal.for_kind(items.kind)))
-    if isinstance(spectrogram, MelSettings):
-        describe.log_lines(describe.frequencies(spectrogram, trained))
-        if not items.multi_label:
-            lengths = telling_lengths(trained, spectrogram.window)
-            describe.log_lines(describe.lengths_found(lengths))
-            items = items.knowing(lengths)
+    describe.log_lines(kind.remarks(spectrogram, trained))
+    if spectrogram.window and not items.multi_label:
+        lengths = telling_lengths(trained, spectrogram.window)
+        describe.log_lines(describe.lengths_found(lengths))
+        items = items.knowing(lengths)
     return items.knowing(Drawing(spectrogram))
 
 
@@ -61,12 +58,7 @@ def infer_spectrogram(
     trained_settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> SpectrogramSettings:
     """Spectrogram settings of ``signal``, else those of the backbone's training, else inferred from the items."""
-    settings, drawn = {**trained_settings, **signal.for_kind(kind)}, KINDS[kind].settings
-    assert drawn is not None
-    spans = frame["end"] - frame["start"]
-    if KINDS[kind].recordings and spans.notna().all():  # the items are these, not their files
-        settings.setdefault("window", infer_window(spans.tolist()))
-    spectrogram = drawn().infer(frame["path"], **settings)
-    if isinstance(spectrogram, MelSettings) and (band := labelled_band(*label_limits(frame))):
-        return show_band(spectrogram, band, settings)
+    settings = {**trained_settings, **signal.for_kind(kind)}
+    spectrogram = KINDS[kind].spectrogram(frame, settings)
+    assert spectrogram is not None
     return spectrogram

@@ -24,19 +24,17 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from datasets.core.address import absolute, as_path, split
-from datasets.core.cells import read_text
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out, quoted
 from datasets.core.file_state import QuickState
 from datasets.core.files import write_beside
 from datasets.core.processes import check_files_isolated
 from datasets.core.scanning import files_below
 from datasets.core.store import cache_root
-from datasets.kinds.base import find_kind
+from datasets.strain.endings import LIST, is_strain
 from datasets.strain.formats import DEFAULT, Floats, StrainFile, Wanted, open_file
+from datasets.tables.cells import read_text
 
 Span = tuple[float, float]
-#: Suffix of the lists of files that `write_list` writes.
-LIST = ".frames"
 
 _FOLDER = "frames"  # of the cache
 
@@ -153,12 +151,6 @@ def parse_series(path: str) -> str:
     return name[0] if name else path
 
 
-def _has_gps(name: str) -> bool:
-    """Whether a file is strain by its ending."""
-    kind = find_kind(name)
-    return kind is not None and kind.gps
-
-
 def read_frames(source: str) -> Frames:
     """Strain files of a folder (with subfolders), a pattern, a LAL cache file, or a single file.
 
@@ -170,11 +162,11 @@ def read_frames(source: str) -> Frames:
     rejected: list[Rejected] = []
     if path.is_dir():
         files, rejected = files_below(path)
-        files = [file for file in files if _has_gps(file)]
+        files = [file for file in files if is_strain(file)]
     elif path.is_file():
         files = [source]
-        is_strain = _has_gps(path.name.removesuffix(".txt"))
-        if path.suffix == LIST or not (is_strain or _NAME.fullmatch(path.name)):
+        of_strain = is_strain(path.name.removesuffix(".txt"))
+        if path.suffix == LIST or not (of_strain or _NAME.fullmatch(path.name)):
             files, rejected = _cached(path)
     else:
         files = sorted(glob.glob(source, recursive=True))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, inf, nan
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from msgspec import Meta
@@ -18,10 +18,12 @@ from datasets.core.checked import one_of
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 from datasets.core.processes import check_files_isolated
+from datasets.spectrograms.axes import Axes, Panel
 from datasets.spectrograms.settings import (
     COLOUR_MAPS,
     SpectrogramSettings,
     check_values,
+    colour_table,
     most_common_rate,
     sample_evenly,
 )
@@ -29,6 +31,9 @@ from datasets.strain.drawing import DRAWN, Scan, figure_png
 from datasets.strain.files import SHORTEST_CONTEXT, Strain, read_strain, usable_spans
 from datasets.strain.frames import STRIDE, open_strain, read_scan
 from datasets.strain.qscan import QGram, highest_frequency, qtransform, settling, whiten
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +83,8 @@ class QScanSettings(SpectrogramSettings):
     """
 
     kind: ClassVar[str] = "strain"
+    drawings: ClassVar[str] = "Q-scans"
+    by_gps: ClassVar[bool] = True
 
     context: Annotated[float, Meta(ge=SHORTEST_CONTEXT, le=256)] = 32.0
     qlow: Annotated[float, Meta(ge=3.5, le=256)] = 4.0
@@ -222,6 +229,37 @@ class QScanSettings(SpectrogramSettings):
         limit = min(SHIFT, max(self.durations) / 4)
         shifts = [limit * (2 * (n + rng.random()) / count - 1) for n in range(count)]
         return [part._replace(at=part.at + shift) for shift in shifts]
+
+    def panels(self, signal: Strain, picture: Image.Image, part: Part) -> list[Panel]:
+        """The Q-scans of which the picture consists."""
+        from PIL import Image
+
+        channels = self.layout == "channels"
+        palette = colour_table("viridis" if channels else self.colour)
+        names = ("red channel: ", "green channel: ", "blue channel: ") if channels else ("",) * 8
+        low, high = np.log2(self.band(signal.rate))
+        where = f"time from GPS {signal.trigger:.3f} (s)"
+        return [
+            Panel(
+                Image.fromarray(palette[levels]),
+                f"{name}{duration:g} s",
+                Axes(where, (-duration / 2, duration / 2), "frequency (Hz)", np.log2, (low, high)),
+            )
+            for name, duration, levels in zip(
+                names, self.durations, self.levels(signal), strict=False
+            )
+        ]
+
+    def augmentations(self, strength: float = 1.0, *, mixed: bool = True) -> list[Any]:
+        """Position and energy stay, which are relative to the trigger and the noise; one frequency band is masked. Times
+        are not masked, because a short glitch in the middle could be hidden completely."""
+        from datasets.loaders.augment import SpecAugment
+
+        return [SpecAugment(0.15 * strength, 0.0, count=1)] if strength else []
+
+    def tells_picture(self, part: Part) -> bool:
+        """A file without a moment shows its loudest, which only its strain tells."""
+        return part.at is not None
 
     def moment(self, signal: Strain) -> float:
         return signal.trigger

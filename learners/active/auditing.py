@@ -27,12 +27,12 @@ from pathlib import Path
 import numpy as np
 
 from datasets.core.address import split
-from datasets.core.cells import read_cells, with_points
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN, clean_label, spelling_key
-from datasets.kinds.base import KINDS
+from datasets.kinds.base import Kind
 from datasets.sources.beside import Below, Found
+from datasets.tables.cells import read_cells, with_points
 from learners.active.teaching import Pool
 from learners.evaluation.stratified import Stratum, draw
 from learners.model.bundle import model_digest
@@ -42,9 +42,9 @@ _OF_PREDICTION = ("guess", "answer", "probability", "stratum", "files", "expecte
 _NUMBERS = ("start", "end", "gps", "probability", "files", "expected")
 
 
-def columns_of(kind: str) -> tuple[str, ...]:
+def columns_of(kind: Kind) -> tuple[str, ...]:
     """Columns of the table for a kind of data."""
-    return ("path", "label", *KINDS[kind].times, *_OF_PREDICTION, "drawn")
+    return ("path", "label", *kind.times, *_OF_PREDICTION, "drawn")
 
 
 @dataclass

@@ -19,9 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.core.errors import SecondhandError
 from datasets.items.labels import UNKNOWN
 from datasets.items.splits import components
-from datasets.kinds.base import KINDS
 from learners.active.teaching import Pool
-from learners.cameras.bursts import events_of
+from learners.cameras.bursts import bursts_in
 from learners.inference.predictions import Floats, Prediction
 from learners.rule.arrays import Groups, Ints
 from learners.rule.base import AnyRule
@@ -124,9 +123,9 @@ def discover(pool: Pool, *, fdr: float = 0.1) -> Discoveries:
     features = np.stack(refused) if refused else np.empty((0, 0), np.float32)
     paths = [one.path for one in predictions if one.label == UNKNOWN]
     together = np.unique(paths, return_inverse=True)[1]  # windows of one recording
-    if KINDS[pool.predictor.kind].photo:
-        names = [*dict.fromkeys(paths)]
-        event_of = {names[n]: k for k, event in enumerate(events_of(names)) for n in event}
+    names = [*dict.fromkeys(paths)]
+    bursts = bursts_in(names, pool.predictor.kind)
+    if event_of := {names[n]: k for k, event in enumerate(bursts) for n in event}:
         together = np.array([event_of[path] for path in paths], np.int64)
     return find_discoveries(rule, predictions, features, fdr, together)
 

@@ -31,7 +31,6 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.file_state import FileState, is_same
 from datasets.core.files import file_beside
 from datasets.core.part import FileOrPart, Part
-from datasets.kinds.base import KINDS
 from learners.files.lock import locked
 from learners.inference.predictions import DetailedPrediction, Floats, stack_outputs
 from learners.inference.predictor import Predictor
@@ -43,7 +42,7 @@ from learners.rule.scores.base import normalise
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from datasets.core.lookup import Lookup
+    from datasets.embeddings.lookup import Lookup
 
 #: Number of rows that are read and searched at once; 21 MB at 1280 features.
 ROWS = 8192
@@ -152,8 +151,8 @@ class Embeddings:
         if why or not len(queries):
             raise BadFile(part.path, why or f"{Why.NO_SIGNAL}: there is nothing to search for")
         excluded = part._replace(path=absolute(part.path))
-        if excluded.at is None and len(predictions) == 1 and KINDS[self.predictor.kind].gps:
-            excluded = excluded._replace(at=predictions[0].prediction.part.at)  # its loudest moment
+        if excluded.at is None and len(predictions) == 1:  # of strain its loudest moment
+            excluded = excluded._replace(at=predictions[0].prediction.part.at)
         paths = None if files is None else {absolute(path) for path in files}
         return self.nearest(queries, top=top, paths=paths, exclude=excluded)
 

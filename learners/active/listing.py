@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from datasets.core.cells import check_not_spreadsheet, csv_bytes, write_rows
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.items.labels import MULTI
+from datasets.tables.cells import check_not_spreadsheet, csv_bytes, write_rows
 from learners.active.sheets import Shot, write_sheet
 from learners.files.jsonable import jsonable
 from learners.files.lock import check_replaceable

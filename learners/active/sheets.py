@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.core.files import folder_beside
 from datasets.core.part import Part
@@ -36,7 +34,7 @@ def write_sheet(
     Pictures are inside the page; sounds lie beside it, as FLAC at the model's rate. A missing file is
     listed with the reason.
     """
-    pictures = Pictures(predictor)
+    pictures, spectrogram = Pictures(predictor), predictor.spectrogram
     names = PathShortener("", [shot.part.path for shot in shots])
     with folder_beside(folder, replace=True) as beside:
         cards = []
@@ -46,7 +44,7 @@ def write_sheet(
             card["under"] = names(part.path) + time_span(part)
             try:
                 card["picture"] = page_picture(pictures.render(part))
-                if sound := flac(predictor, part):
+                if spectrogram is not None and (sound := spectrogram.flac(part)):
                     card["sound"] = f"{place:04d}.flac"
                     (beside / card["sound"]).write_bytes(sound)
             except SecondhandError as error:
@@ -55,15 +53,3 @@ def write_sheet(
         page = render("learners.report", "sheet.html", title=title, lead=lead, shots=cards)
         (beside / INDEX).write_text(page, encoding="utf-8")
     return folder / INDEX
-
-
-def flac(predictor: Predictor, part: Part) -> bytes:
-    """A sound, or a span of one, as FLAC at the model's rate; b"" if the model is not of sounds."""
-    if not isinstance(spectrogram := predictor.spectrogram, MelSettings):
-        return b""
-    import soundfile
-
-    signal = spectrogram.read(part)
-    written = io.BytesIO()
-    soundfile.write(written, signal, spectrogram.rate, format="FLAC", subtype="PCM_16")
-    return written.getvalue()

@@ -24,14 +24,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.address import absolute
-from datasets.core.cells import read_frame
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.file_state import FileState, read_states
 from datasets.core.part import FileOrPart, Part, parts_of
 from datasets.items.labels import UNKNOWN
-from datasets.kinds.base import KINDS
 from datasets.kinds.finding import some_files
-from datasets.sources.embeddings import add_embeddings
+from datasets.tables.cells import read_frame
 from learners.active.embeddings import nameable
 from learners.active.listing import check_out
 from learners.cli.commands import PoolSettings
@@ -124,10 +122,8 @@ class Pool:
         predictor = load_predictor(settings.model, **settings.computing)
         taught, skipped = labelled_in(settings.model), Counter[str]()
         files = some_files(paths, predictor.kind, skipped)
-        if KINDS[predictor.kind].opened:
-            return cls(predictor, files, taught, skipped=skipped)
-        rejected = add_embeddings(files, predictor.lookup, resolve=True)
-        return cls(predictor, predictor.lookup.parts(), taught, rejected, skipped)
+        items, rejected = predictor.decoder.items(files)
+        return cls(predictor, items, taught, rejected, skipped)
 
     @property
     def unit(self) -> str:
@@ -143,8 +139,7 @@ class Pool:
             if bad is not None:
                 self.rejected.append(Rejected(part.path, bad.detail))
                 continue
-            # The files of embeddings are not opened.
-            state = FileState.read(part.path) if KINDS[self.predictor.kind].opened else None
+            state = self.predictor.decoder.state(part.path)
             spans = self.taught.spans(part.path, state)
             copy = state is not None and state.content in before
             if state:

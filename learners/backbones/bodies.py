@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from datasets.core.errors import SecondhandError, first_line
-from datasets.core.upstream import require_all_tensors
 from datasets.images.opening import Preprocessing
 from learners.backbones.hub import (
     SOURCES,
@@ -32,6 +31,7 @@ from learners.backbones.packaged import (
     load_packaged,
 )
 from learners.backbones.spec import SOUND
+from learners.backbones.upstream import require_all_tensors
 from learners.backbones.yamnet import SOUND_INPUT, YAMNet
 
 #: Mean and standard deviation of MNIST's pixels, for three equal channels.

@@ -9,9 +9,10 @@ from msgspec import Meta
 
 from datasets.core.checked import check_fields, one_of
 from learners.backbones.averaging import MEAN_LOGIT, MEAN_PROBABILITY, Average
-from learners.cli.settings import MAX_MEMBERS
 
 HEADS = ("stages", "linear", "cosine")
+#: A model folder is opened with at most so many networks.
+MAX_MEMBERS = 16
 #: The speech embedding of `learners.backbones.packaged`.
 SPEECH = "embedded/speech"
 #: Arguments of `MelSettings` for the spectrograms that the speech embedding was trained on: 10 ms a
@@ -84,6 +85,11 @@ class NetworkSpec:
         """The foreign network whose embeddings are the input; "" if the input is a picture."""
         name = str(self.backbone)
         return name.removeprefix(EMBEDDING) if name.startswith(EMBEDDING) else ""
+
+    @property
+    def takes_pixels(self) -> bool:
+        """Whether the input is a picture, which is normalised; else an embedding, which stays as it is."""
+        return not self.embeddings_of
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
+from datasets.cli.options import Condition, check_conditions
 from datasets.core.errors import SecondhandError
-from datasets.core.options import Condition, check_conditions
 from datasets.core.registry import Registry
 
 if TYPE_CHECKING:

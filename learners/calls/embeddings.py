@@ -6,9 +6,8 @@ import sys
 from collections import Counter
 from dataclasses import replace
 
+from datasets.cli.conflicts import Refused
 from datasets.core import progress
-from datasets.core.conflicts import Refused
-from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
 from learners.calls.files import FileCall
 from learners.cli.commands import PredictSettings
@@ -31,7 +30,7 @@ class EmbeddingCall(FileCall):
 
     @classmethod
     def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
-        return not KINDS[bundle.kind].opened
+        return not bundle.kind.opened
 
     def options(self, options: Options) -> Options:
         computing = options.computing

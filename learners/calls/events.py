@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from datasets.core.conflicts import Conflict
-from datasets.core.options import Condition
+from datasets.cli.conflicts import Conflict
+from datasets.cli.options import Condition
 from learners.calls.files import FileCall
 from learners.calls.sections.events import EventSettings
 from learners.events.merging import Events

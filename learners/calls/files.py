@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
+from datasets.cli.options import flag
 from datasets.core import progress
 from datasets.core.address import is_address, is_folder
-from datasets.core.options import flag
 from datasets.core.scanning import skipped_line
+from datasets.kinds.base import Kind
 from datasets.kinds.finding import find_files, some_files
 from learners.calls.base import Call
 from learners.calls.sections.base import SECTIONS
@@ -167,7 +168,7 @@ def _counted(predictions: Iterator[Prediction], total: Count) -> Iterator[Predic
             advance(done, total())
 
 
-def _count(paths: Sequence[str], kind: str, counts: list[int]) -> None:
+def _count(paths: Sequence[str], kind: Kind, counts: list[int]) -> None:
     # No method or closure of the call: its thread may outlive the command, and torch aborts the process if a thread
     # frees a network while the interpreter ends.
     counts.append(sum(1 for _ in find_files(paths, kind)))

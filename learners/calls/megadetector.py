@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from datasets.cameras.clock import Clock
+from datasets.cli.conflicts import Conflict, Refused
 from datasets.core.address import as_path
-from datasets.core.conflicts import Conflict, Refused
 from datasets.core.errors import SecondhandError
-from datasets.kinds.base import KINDS
 from datasets.kinds.finding import named
 from datasets.sources.megadetector import Results, is_detections, read_results
 from learners.calls.base import CALLS
@@ -74,7 +73,7 @@ class MegaDetectorCall(PictureCall):
                 f"{file} names its pictures itself, and {others[0]} is no such file. Give JSONs of a detector alone, and "
                 "other files in a call of their own"
             )
-        if not KINDS[self.bundle.kind].photo:
+        if not self.bundle.kind.photo:
             raise SecondhandError(
                 f"{file} lists pictures, but {settings.model} is for {self.bundle.kind}"
             )

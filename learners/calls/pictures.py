@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
-from datasets.core.conflicts import Conflict
-from datasets.core.options import Condition
-from datasets.kinds.base import KINDS
+from datasets.cli.conflicts import Conflict
+from datasets.cli.options import Condition
 from learners.calls.base import CALLS
 from learners.calls.recorded import RecordedCall
 from learners.calls.sections.events import EventSettings
@@ -32,7 +31,7 @@ class PictureCall(RecordedCall):
 
     @classmethod
     def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
-        return KINDS[bundle.kind].photo
+        return bundle.kind.photo
 
     @property
     def lists_all(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS
 from learners.calls.events import EventCall
 from learners.calls.recorded import RecordedCall
@@ -21,11 +20,10 @@ class RecordingCall(EventCall, RecordedCall):
 
     @classmethod
     def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
-        return KINDS[bundle.kind].in_windows and not KINDS[bundle.kind].gps
+        return bundle.kind.recordings
 
     def options(self, options: Options) -> Options:
         in_windows = self.in_windows or self.has("events")
-        in_windows = in_windows and KINDS[self.bundle.kind].recordings
         truncated = options.opening.allow_truncated or in_windows
         return replace(options, opening=replace(options.opening, allow_truncated=truncated))
 

@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from datasets.core.conflicts import Conflict
-from datasets.kinds.base import KINDS
-from datasets.strain.settings import QScanSettings
+from datasets.cli.conflicts import Conflict
 from learners.calls.base import CALLS
 from learners.calls.events import EventCall
 from learners.calls.files import Count
@@ -43,7 +41,7 @@ class StrainCall(EventCall):
 
     @classmethod
     def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
-        return KINDS[bundle.kind].gps
+        return bundle.kind.gps
 
     def options(self, options: Options) -> Options:
         opening = replace(options.opening, recentre=self.settings.of(StrainSettings).recentre)
@@ -69,7 +67,7 @@ class StrainCall(EventCall):
         settings, scan = self.settings, self.has("windows") or self.has("events")
         joins = settings.at is not None and not machines.several
         if scan or joins or self.has("channel"):
-            assert isinstance(predictor.spectrogram, QScanSettings)
+            assert predictor.spectrogram is not None
             events, channel = settings.of(EventSettings), settings.of(StrainSettings).channel or ""
             gap = (events.gap or 0.0) if events.events else None
             self._joined = StrainFiles(predictor.spectrogram, channel, settings.at, scan, gap)

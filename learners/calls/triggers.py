@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from datasets.core.conflicts import Conflict
+from datasets.cli.conflicts import Conflict
 from datasets.core.errors import SecondhandError
-from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS, Call
 from learners.calls.sections.strain import StrainSettings
 from learners.cli.commands import PredictSettings
@@ -28,7 +27,7 @@ class TriggerCall(Call):
 
     def __init__(self, settings: PredictSettings, bundle: Bundle, output: Output) -> None:
         super().__init__(settings, bundle, output)
-        if not KINDS[bundle.kind].gps:
+        if not bundle.kind.gps:
             raise SecondhandError(
                 f"--triggers {settings.of(StrainSettings).triggers} needs a model for strain, but {settings.model} is a "
                 f"model for {bundle.kind}. Leave --triggers out"

@@ -18,7 +18,7 @@ from datasets.core.address import split
 from datasets.core.errors import SecondhandError, counted
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
-from datasets.kinds.base import KINDS
+from datasets.kinds.base import KINDS, Kind
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import (
     Prediction,
@@ -208,6 +208,11 @@ def events_of(
             events[-1].append(number)
             last = time
     return events
+
+
+def bursts_in(paths: Sequence[str], kind: Kind) -> list[list[int]]:
+    """`events_of` photos; none of files of another kind, which no camera takes in bursts."""
+    return events_of(paths) if kind.photo else []
 
 
 def _order(frame: tuple[datetime | None, int]) -> tuple[float, int]:

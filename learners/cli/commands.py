@@ -11,9 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from datasets.cli.conflicts import Conflict, Missing, Need, Refused
+from datasets.cli.options import Checked, Condition, Limits, option, positional
 from datasets.core.address import is_address
-from datasets.core.conflicts import Conflict, Missing, Need, Refused
-from datasets.core.options import Checked, Condition, Limits, option, positional
 from datasets.items.settings import CHANNEL, LABEL_COLUMN, PATH_COLUMN
 from datasets.kinds.base import KINDS
 from datasets.sources.settings import TIER

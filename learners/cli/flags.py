@@ -1,4 +1,4 @@
-"""The parsers of the commands: `datasets.core.parser` with ``--quiet`` and ``--verbose``, and that of fine-tuning."""
+"""The parsers of the commands: `datasets.cli.parser` with ``--quiet`` and ``--verbose``, and that of fine-tuning."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from datasets.core.options import Checked, as_yaml, flag
-from datasets.core.parser import Parser
+from datasets.cli.options import Checked, as_yaml, flag
+from datasets.cli.parser import Parser
 from datasets.items.settings import SignalSettings
 from learners.cli.console import be_quiet, be_verbose
 from learners.cli.settings import AugmentSettings, NetworkSettings, Settings, TrainSettings

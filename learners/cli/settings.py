@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.cameras.settings import PlaceSettings
+from datasets.cli.conflicts import Conflict, Need, Refused
+from datasets.cli.options import Checked, Limits, option
 from datasets.core.address import as_path
-from datasets.core.conflicts import Conflict, Need, Refused
 from datasets.core.errors import SecondhandError, did_you_mean
-from datasets.core.options import Checked, Limits, option
 from datasets.core.scanning import absolute_path
 from datasets.items.settings import (
     ClassSettings,
@@ -26,27 +26,13 @@ from datasets.items.settings import (
     spectrogram_text,
 )
 from datasets.sources.settings import FormatSettings
+from learners.backbones.choices import CANDIDATES
+from learners.backbones.spec import MAX_MEMBERS
 from learners.machine import SpeedSettings
 
 if TYPE_CHECKING:
     from datasets.core.registry import Registry
 
-#: Backbones that ``--backbone auto`` compares: first those that need no download, then small to medium ones of
-#: several families and training sets.
-CANDIDATES = (
-    "embedded",
-    "embedded/lite2",
-    "embedded/speech",
-    "embedded/sound",
-    "resnet18.a1_in1k",
-    "resnet50.a1_in1k",
-    "convnext_tiny.in12k",
-    "vit_small_patch16_224.augreg_in21k",
-)
-#: Default backbone of sounds: the best of these three.
-SOUND_BACKBONE = "auto:embedded,embedded/speech,embedded/sound"
-#: A model folder is opened with at most so many networks.
-MAX_MEMBERS = 16
 #: Most bodies of ``--cross-fit``: ten leave each as many files to learn from as heads that are cross-fitted. And their number
 #: where it is left to the program.
 MAX_BODIES, USUAL_BODIES = 10, 3

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
 from datasets.items.facts import Stated
 from datasets.items.items import Items
@@ -21,6 +20,7 @@ from datasets.items.labels import (
     spelling_key,
     split_labels,
 )
+from datasets.tables.cells import read_cells
 
 
 def label_columns(table: Path, label_column: str | None, classes: Sequence[str]) -> str | list[str]:

@@ -12,7 +12,6 @@ from datasets.core import progress
 from datasets.core.address import as_path
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.items.splits import split_units
-from datasets.kinds.base import KINDS
 from learners.cli.commands import EvaluateSettings
 from learners.events.counts import event_figures
 from learners.events.report import write_events
@@ -40,7 +39,7 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
     """
     bundle = load_for_evaluation(settings)
     rule = bundle.rule
-    if not KINDS[bundle.kind].recordings:
+    if not bundle.kind.recordings:
         raise SecondhandError(
             f"--events: {settings.model} must be a model of sounds. Leave --events out"
         )

@@ -21,7 +21,6 @@ from datasets.items.items import Items
 from datasets.items.labels import split_labels
 from datasets.items.places import nearest_rows
 from datasets.items.splits import split_units
-from datasets.kinds.base import KINDS
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.held_out import Evaluation
 from learners.events.counts import (
@@ -91,7 +90,7 @@ def held_out_events(
     """
     items = table.frame.loc[table.frame[["start", "end"]].notna().all(axis=1)]
     part = next((part for part in PARTS if items["split"].eq(part).any()), None)
-    if part is None or not KINDS[predictor.kind].recordings:
+    if part is None or not predictor.kind.recordings:
         return None
     held_out = items.loc[items["split"].eq(part)]
     spans = table.fact(Labelled).spans

@@ -11,12 +11,13 @@ from functools import cache
 from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy.typing as npt
 
 from datasets.core.address import read_ahead
-from datasets.core.errors import BadFile, SecondhandError
+from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.file_state import FileState
 from datasets.core.part import FileOrPart, Part, as_part
 from datasets.core.processes import CRASHED, IsolatedCalls, cores
 from datasets.images.decoded import PictureOpener
@@ -134,13 +135,9 @@ class Opener:
         return self.recentre and abs(offset) > AWAY
 
     def stored(self, part: Part) -> Path | None:
-        """Path of a cached spectrogram; None if there is none, or for strain without a moment."""
+        """Path of a cached spectrogram; None if there is none, or a part does not tell its own."""
         store, spectrogram = self.prepared.store, self.spectrogram
-        if (
-            store is None
-            or spectrogram is None
-            or (KINDS[spectrogram.kind].gps and part.at is None)
-        ):
+        if store is None or spectrogram is None or not spectrogram.tells_picture(part):
             return None
         return _cache_at(store.store.root).stored(part, spectrogram)
 
@@ -166,9 +163,8 @@ class Cutter:
         if part.at is not None:
             return [(part, None)]
         try:
-            look = KINDS[self.spectrogram.kind].look
-            if part.end is None and look is not None:
-                look(part.path, not self.allow_truncated)
+            if part.end is None:
+                KINDS[self.spectrogram.kind].look(part.path, not self.allow_truncated)
             windows = self.spectrogram.spans(part, overlap=self.overlap)
         except BadFile as error:
             return [(part, error)]
@@ -186,7 +182,13 @@ class Decoder:
     pieces : the pieces of a picture.
     workers : number of processes; default: one per core.
     recentre : as in `Opener`.
+
+    Attributes
+    ----------
+    no_map : why there can be no heat maps of what is opened; "" if there can.
     """
+
+    no_map: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -250,6 +252,17 @@ class Decoder:
                     batch = []
         if batch:
             yield batch
+
+    def items(self, files: Iterable[str]) -> tuple[Iterable[FileOrPart], list[Rejected]]:
+        """What is predicted of the files of a pool, here themselves, and the files that cannot be read."""
+        return files, []
+
+    def state(self, path: str) -> FileState | None:
+        """The state of a file, by which copies are told; None where files are not opened."""
+        return FileState.read(path)
+
+    def check_shown(self, part: Part) -> None:
+        """Raise BadFile if a part cannot be shown as a picture whatever is in its file."""
 
     def _cut(self, files: Iterable[Part]) -> Iterator[Piece]:
         """Yield the files, or the windows of long recordings, whose lengths are read ahead, or the pieces of pictures."""

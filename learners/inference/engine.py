@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from datasets.core.errors import BadFile, SecondhandError
-from datasets.kinds.base import KINDS
+from datasets.kinds.views import TTAView
 from learners.acceleration import SingleThreadPool, accelerate, is_on
 from learners.inference.predictions import Floats
 from learners.machine import disable_telemetry, has_cuda, has_mps, threads
 from learners.model.bundle import Bundle
-from learners.model.tta import TTAView, average_tta_views
+from learners.model.tta import average_tta_views
 
 if TYPE_CHECKING:
     from learners.backbones.building import Network
@@ -143,7 +143,7 @@ class TorchEngine:
         mean, std = bundle.preprocessing.mean, bundle.preprocessing.std
         self._mean = torch.tensor(mean, device=self.device).view(1, 3, 1, 1)
         self._std = torch.tensor(std, device=self.device).view(1, 3, 1, 1)
-        self._normalises = KINDS[bundle.kind].opened
+        self._normalises = bundle.spec.takes_pixels
         self._network_outputs = partial(logits_and_features, self.network)
         self._views, self._average = tta_views, bundle.spec.average
         self.side_by_side = device == "cpu" and is_on()
@@ -217,7 +217,7 @@ class OnnxEngine:
 
     def _run(self, session: Any, batch: Batch) -> tuple[Floats, Floats]:
         x = batch.astype(np.float32)
-        if KINDS[self._bundle.kind].opened:
+        if self._bundle.spec.takes_pixels:
             x /= np.float32(255)
             x -= self._mean
             x /= self._std

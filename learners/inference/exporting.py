@@ -27,16 +27,15 @@ from torch import Tensor, nn
 
 from datasets.core.errors import SecondhandError, counted, first_line
 from datasets.core.files import file_beside
-from datasets.core.upstream import logger_levels
+from datasets.core.logs import logger_levels
 from datasets.images import standalone
-from datasets.kinds.base import KINDS
+from datasets.kinds.views import PLAIN
 from learners.backbones.building import LogitsAndFeatures, Network, logits_and_features
 from learners.inference.engine import ONNX_INPUT, ONNX_OUTPUTS, open_onnx, require, run_session
 from learners.inference.options import Computing
 from learners.inference.predictions import Floats
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
-from learners.model.tta import PLAIN
 
 #: Largest allowed difference from torch's outputs, relative to the largest output.
 TOLERANCE = 1e-4
@@ -98,7 +97,7 @@ def export_onnx(bundle: Bundle, file: str | os.PathLike[str]) -> Path:
     SecondhandError : onnx, onnxruntime or onnxscript is missing, the network cannot be exported, or the
         outputs differ from the predictor's. No file is left then.
     """
-    if not KINDS[bundle.kind].opened:
+    if not bundle.spec.takes_pixels:
         raise SecondhandError(
             "a model of embeddings is not exported: its model.onnx takes embeddings and gives logits already"
         )

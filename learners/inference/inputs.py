@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from datasets.kinds.views import TTAView
 from learners.backbones.building import Ensemble, features_side_by_side, logits_and_features
-from learners.model.tta import TTAView, apply_tta_view
+from learners.model.tta import apply_tta_view
 
 
 class HeadInputs(Ensemble):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import ClassVar
 
-from datasets.core.errors import BadFile
-from datasets.core.lookup import Lookup
+from datasets.core.errors import BadFile, Rejected
 from datasets.core.part import FileOrPart, Part, as_part
-from datasets.kinds.base import KINDS, empty_lookup
+from datasets.embeddings.lookup import Lookup
+from datasets.kinds.base import empty_lookup, find_kind
 from learners.inference.decoding import Opened, Piece
 from learners.model.bundle import Bundle
 
 
 class LookupDecoder:
     """Looks up the inputs of items, with the interface of `Decoder`."""
+
+    no_map: ClassVar[str] = "the network was given embeddings, not pictures"
 
     def __init__(self, lookup: Lookup) -> None:
         self.lookup = lookup
@@ -33,6 +36,23 @@ class LookupDecoder:
         while batch := [(piece, self.open(piece.part)) for piece in islice(pieces, bs)]:
             yield batch
 
+    def items(self, files: Iterable[str]) -> tuple[Iterable[FileOrPart], list[Rejected]]:
+        """The items whose inputs are in these files, and the files that cannot be read."""
+        from datasets.sources.embeddings import add_embeddings  # with pandas
+
+        rejected = add_embeddings(files, self.lookup, resolve=True)
+        return self.lookup.parts(), rejected
+
+    def state(self, path: str) -> None:
+        """Unknown: the files of the items are not opened."""
+        return None
+
+    def check_shown(self, part: Part) -> None:
+        """Raise BadFile unless the file of an item is a picture, which can be shown as it is."""
+        kind = find_kind(part.path)
+        if kind is None or not kind.photo:
+            raise BadFile(part.path, "only its embedding was read")
+
     def stored(self, part: Part) -> None:
         return None
 
@@ -45,6 +65,6 @@ class LookupDecoder:
 
 def lookup_for(bundle: Bundle) -> Lookup:
     """An empty lookup, which takes only what the model was trained on."""
-    if KINDS[bundle.kind].opened:
-        return empty_lookup()
-    return empty_lookup(bundle.spec.embeddings_of, bundle.spec.size, "the model was trained on")
+    spec = bundle.spec
+    lookup = bundle.kind.lookup(spec.embeddings_of, spec.size, "the model was trained on")
+    return empty_lookup() if lookup is None else lookup

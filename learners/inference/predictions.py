@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from datasets.core.errors import BadFile, OutsideFile, SecondhandError
+from datasets.core.errors import BadFile, OutsideFile
 from datasets.core.part import Part, as_columns
 from datasets.items.labels import UNKNOWN
-from datasets.kinds.base import KINDS
 from learners.rule.base import AnyRule
 from learners.rule.decisions import Decisions
 from learners.rule.reasons import Reason, Why
@@ -262,12 +261,6 @@ def refused_prediction(part: Part, why: BadFile | Reason) -> Prediction:
         kind = Why.NO_MOMENT if isinstance(why, OutsideFile) else Why.BAD_FILE
         why = Reason(kind, why.reason)
     return Prediction(part, UNKNOWN, "", NAN, why, [], NAN)
-
-
-def check_moment(kind: str, at: float | None) -> None:
-    """Raise SecondhandError if a moment is given for pictures, or for embeddings, which name their own times."""
-    if at is not None and (why := KINDS[kind].timeless):
-        raise SecondhandError(f"--at {at:g}: this is a model for {why}. Leave --at out")
 
 
 def reason_not_predicted(windows: Sequence[Prediction]) -> Reason | None:

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from datasets.core.cells import read_dicts
 from datasets.core.errors import SecondhandError
-from datasets.core.lookup import Lookup
 from datasets.core.part import FileOrPart, Part, as_part
+from datasets.embeddings.lookup import Lookup
 from datasets.images.decoded import PictureOpener
-from datasets.kinds.base import KINDS, spectrogram_from_dict
+from datasets.kinds.base import spectrogram_from_dict
+from datasets.kinds.views import PLAIN
+from datasets.tables.cells import read_dicts
 from learners.inference.decoding import Decoder, Opened, Piece, Pieces
 from learners.inference.engine import make_engine, pick_device
 from learners.inference.lookup import LookupDecoder, lookup_for
@@ -34,7 +35,6 @@ from learners.inference.predictions import (
     DetailedPrediction,
     Floats,
     Prediction,
-    check_moment,
     predictions_from,
     reason_not_predicted,
     refused_prediction,
@@ -43,7 +43,6 @@ from learners.inference.predictions import (
 from learners.machine import threads
 from learners.model.bundle import Bundle, load_bundle
 from learners.model.hub import model_folder
-from learners.model.tta import PLAIN
 from learners.rule.base import AnyRule
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ class Predictor:
                 opening.workers,
                 recentre=opening.recentre,
             )
-            if KINDS[self.kind].opened
+            if self.bundle.spec.takes_pixels
             else LookupDecoder(self.lookup)
         )
 
@@ -227,7 +226,7 @@ class Predictor:
         if isinstance(paths, str | os.PathLike):
             path = os.fspath(paths)
             raise SecondhandError(f"{path!r} is one path. Give a list of paths: [{path!r}]")
-        check_moment(self.kind, at)
+        self.kind.check_moment(at)
         given: Any = paths  # such as a picture in memory, which is refused
         listed = given if isinstance(given, Iterable) else [given]
         files: Iterator[Part] = (as_part(path, at) for path in listed)
@@ -374,7 +373,7 @@ class Predictor:
     @property
     def unused(self) -> list[str]:
         """Fields of `Prediction` that are empty for every file."""
-        return [*self.rule.unused, *["offset"] * (not KINDS[self.kind].gps)]
+        return [*self.rule.unused, *["offset"] * (not self.kind.gps)]
 
     def decide(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 
-from datasets.core.lookup import Lookup
+from datasets.embeddings.lookup import Lookup
 from learners.cameras.boxes import pieces_for
 from learners.inference.options import Computing, Opening, Overrides
 from learners.inference.predictor import Predictor, bundle_and_run

@@ -46,7 +46,8 @@ from datasets.core.json_files import parse_json
 from datasets.images.opening import Preprocessing
 from datasets.items.labels import label_error
 from datasets.items.settings import MAX_OVERLAP
-from datasets.kinds.base import KINDS, kind_of_input, spectrogram_from_dict
+from datasets.kinds.base import Kind, kind_of_input, spectrogram_from_dict
+from datasets.kinds.views import PLAIN, TTAView
 from learners.backbones.spec import CREDITS, NetworkSpec
 from learners.cli.result import denominator
 from learners.files.lock import disk_error
@@ -62,7 +63,7 @@ from learners.model.tensors import (
     save_weights,
     sha256,
 )
-from learners.model.tta import MAX_TTA_VIEWS, PLAIN, TTAView, check_tta_views
+from learners.model.tta import MAX_TTA_VIEWS, check_tta_views
 from learners.rule.base import AnyRule, read_rule
 from learners.rule.fitting import uncalibrated
 from learners.rule.tree_rule import FILE as TREE
@@ -151,9 +152,9 @@ class Bundle:
             return self.built
 
     @property
-    def kind(self) -> str:
-        """Name of the kind of the inputs, a key of `datasets.kinds.base.KINDS`."""
-        return kind_of_input(self.spectrogram, looked_up=bool(self.spec.embeddings_of)).name
+    def kind(self) -> Kind:
+        """The kind of the inputs."""
+        return kind_of_input(self.spectrogram, looked_up=bool(self.spec.embeddings_of))
 
 
 def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
@@ -163,15 +164,14 @@ def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
     try:
         with folder_beside(folder, replace=True) as beside:
             save_weights(bundle.network, beside / WEIGHTS)
+            spec = bundle.spec
             save_file({n: np.array(v, order="C") for n, v in arrays.items()}, beside / REFERENCE)
             written = [WEIGHTS, REFERENCE, *rule.write(beside)]
             config = {
                 "format": FORMAT,
-                "network": bundle.spec.to_dict(),
+                "network": spec.to_dict(),
                 "classes": bundle.classes,
-                "preprocessing": bundle.preprocessing.to_dict()
-                if KINDS[bundle.kind].opened
-                else {},
+                "preprocessing": bundle.preprocessing.to_dict() if spec.takes_pixels else {},
                 "spectrogram": bundle.spectrogram,
                 "overlap": bundle.overlap,
                 "tta": [dataclasses.asdict(view) for view in bundle.tta_views],
@@ -250,10 +250,12 @@ def card(bundle: Bundle) -> str:
     chosen = plain_text(str(provenance.get("backbone") or ""), 1000)
     credit = CREDITS.get(bundle.spec.backbone, "")
     data = _one_line(str(provenance.get("data", "")))
-    kind = KINDS[bundle.kind]
-    task = (kind.media or "image") if kind.opened else "tabular"
-    takes = f"{bundle.spec.size} x {bundle.spec.shape[1]} pixels"
-    if not kind.opened:
+    task, takes = (
+        bundle.kind.media or "image",
+        f"{bundle.spec.size} x {bundle.spec.shape[1]} pixels",
+    )
+    if not bundle.spec.takes_pixels:
+        task = "tabular"
         takes = f"embeddings of width {bundle.spec.size} of {plain_text(bundle.spec.embeddings_of)}"
     shown = {key: value for key, value in bundle.metrics.items() if isinstance(value, float)}
     figures = [

@@ -7,16 +7,14 @@ calibration, prediction and the page use the same ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
-from msgspec import Meta
 from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError
-from datasets.kinds.base import KINDS, Kind
+from datasets.kinds.base import Kind
+from datasets.kinds.views import PLAIN, TTAView
 from learners.backbones.averaging import MEAN_PROBABILITY, Average
 
 if TYPE_CHECKING:
@@ -27,34 +25,10 @@ Floats = NDArray[np.float32]
 A = TypeVar("A", "Tensor", Floats)
 
 MAX_TTA_VIEWS = 32
-#: Zoom of the enlarged views.
-CLOSER = 1.15
-
-
-@dataclass(frozen=True)
-class TTAView:
-    """One view of an input.
-
-    Parameters
-    ----------
-    mirror : mirror left and right.
-    zoom : side of the input relative to the side of the visible square, 1 (all of it) to 4.
-    x, y : position of this square, -1 (left, top) to 1 (right, bottom); 0 is the middle.
-    shift : circular shift to the right as a fraction of the width, -0.5 to 0.5.
-    """
-
-    mirror: bool = False
-    zoom: Annotated[float, Meta(ge=1, le=4)] = 1.0
-    x: Annotated[float, Meta(ge=-1, le=1)] = 0.0
-    y: Annotated[float, Meta(ge=-1, le=1)] = 0.0
-    shift: Annotated[float, Meta(ge=-0.5, le=0.5)] = 0.0
-
-
-PLAIN = TTAView()
 
 
 def tta_views_for(
-    kind: str, count: int, *, flip: bool = True, min_scale: float = 0.35, strength: float = 1.0
+    kind: Kind, count: int, *, flip: bool = True, min_scale: float = 0.35, strength: float = 1.0
 ) -> tuple[TTAView, ...]:
     """The first ``count`` views for a kind of data; the first is the input itself.
 
@@ -71,33 +45,7 @@ def tta_views_for(
         raise SecondhandError(f"--tta {count}: expected 1 (off) to {MAX_TTA_VIEWS}")
     if count == 1:
         return (PLAIN,)
-    varied_by = KINDS[kind].varied_by
-    if not varied_by:
-        raise SecondhandError(
-            f"--tta {count}: test-time augmentation is not available for {KINDS[kind].one_view}. Leave --tta out"
-        )
-    if "shift" in varied_by:
-        reach = min(0.25 * strength, 0.5) / 2
-        steps = count // 2  # on either side
-        shifts = [0.0, *(reach * n / steps * side for n in range(1, steps + 1) for side in (1, -1))]
-        tta_views = [TTAView(shift=round(shift, 4)) for shift in (shifts if reach else [0.0])]
-    else:
-        places = [(0.0, 0.0), (-1.0, -1.0), (1.0, -1.0), (-1.0, 1.0), (1.0, 1.0)]
-        closer = [(CLOSER, *place) for place in places] if min_scale <= CLOSER**-2 else []
-        mirrors = (False, True) if flip else (False,)
-        squares = [(1.0, 0.0, 0.0), *closer]
-        tta_views = [TTAView(mirror, *square) for square, mirror in product(squares, mirrors)]
-    if len(tta_views) == 1:
-        flags = (
-            "--augment-strength 0"
-            if "shift" in varied_by
-            else f"--no-flip, --min-scale {min_scale:g}"
-        )
-        raise SecondhandError(
-            f"--tta {count}: there is nothing to average, because training does not augment ({flags}). Turn "
-            "augmentation on or leave --tta out"
-        )
-    return tuple(tta_views[:count])
+    return tuple(kind.views(count, flip=flip, min_scale=min_scale, strength=strength))
 
 
 def apply_tta_view(x: A, view: TTAView) -> A:
@@ -168,7 +116,5 @@ def average_tta_views(
 def check_tta_views(views: Iterable[TTAView], kind: Kind) -> None:
     """Raise SecondhandError naming a view that does not suit the kind of data."""
     for number, view in enumerate(views):
-        if view != replace(PLAIN, **{name: getattr(view, name) for name in kind.varied_by}):
-            raise SecondhandError(
-                f"tta[{number}]: {view} is not a view for data of kind {kind.name}"
-            )
+        if not kind.has_view(view):
+            raise SecondhandError(f"tta[{number}]: {view} is not a view for data of kind {kind}")

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from datasets.cli.options import Condition
 from datasets.core.files import file_beside
-from datasets.core.options import Condition
 from datasets.core.registry import Registry
+from datasets.kinds.base import KINDS, Kind
 from learners.inference.predictions import Prediction
 from learners.predictions.rows import RowSettings
 
@@ -35,7 +36,7 @@ class Output:
 
     name: str
     write: Callable[[Iterable[Prediction], RowSettings, Path | None], None]
-    check: Callable[[RowSettings, str], str] = lambda shape, kind: ""
+    check: Callable[[RowSettings, Kind], str] = lambda shape, kind: ""
     folder: bool = False
     needs_out: str = ""
     lists_classes: bool = False
@@ -47,14 +48,15 @@ class Output:
 OUTPUTS: Registry[Output] = Registry("learners.outputs")
 
 
-def only_for(*kinds: str) -> Callable[[RowSettings, str], str]:
-    """An `Output.check` that refuses other kinds of data."""
+def only_for(*media: str) -> Callable[[RowSettings, Kind], str]:
+    """An `Output.check` that refuses kinds of other media types, such as "image"."""
 
-    def check(shape: RowSettings, kind: str) -> str:
-        if kind in kinds:
+    def check(shape: RowSettings, kind: Kind) -> str:
+        if kind.media in media:
             return ""
+        names = [name for name, one in KINDS.items() if one.media in media]
         return (
-            f"is for {' and '.join(kinds)}, but this is a model for {kind}. Choose another --format"
+            f"is for {' and '.join(names)}, but this is a model for {kind}. Choose another --format"
         )
 
     return check

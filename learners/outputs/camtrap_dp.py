@@ -25,7 +25,7 @@ from datasets.cameras.deployments import Deployment
 from datasets.core.address import is_address, member, split
 from datasets.core.files import file_beside, write_beside
 from datasets.items.labels import UNKNOWN
-from datasets.kinds.base import find_kind
+from datasets.kinds.base import Kind, find_kind
 from learners.cameras.when import WhenAndWhere
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output, only_for
@@ -398,10 +398,10 @@ def _time(
     return iso(moment.replace(microsecond=0), later).replace("+00:00", "Z")
 
 
-def _check(shape: RowSettings, kind: str) -> str:
+def _check(shape: RowSettings, kind: Kind) -> str:
     if not shape.exclusive:
         return "does not support multi-label models. Use --format csv"
-    return only_for("picture", "sound")(shape, kind)
+    return only_for("image", "audio")(shape, kind)
 
 
 OUTPUTS.add(

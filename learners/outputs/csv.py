@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import TextIO
 
-from datasets.core.cells import mark_csv, write_rows
+from datasets.tables.cells import mark_csv, write_rows
 from learners.inference.predictions import Prediction, cell, table_columns
 from learners.outputs.base import OUTPUTS, Output, as_text
 from learners.predictions.rows import RowSettings

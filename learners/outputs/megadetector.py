@@ -11,10 +11,11 @@ from itertools import chain
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
+from datasets.cli.conflicts import Conflict
 from datasets.core.address import is_address
-from datasets.core.conflicts import Conflict
 from datasets.core.files import write_beside
 from datasets.items.labels import UNKNOWN
+from datasets.kinds.base import Kind
 from datasets.sources.megadetector import detector_categories
 from learners.files.jsonable import jsonable
 from learners.inference.predictions import Prediction
@@ -148,7 +149,7 @@ def _from(folder: str, one: Detections, name: str) -> str:
     return name if inside == "." else f"{inside}/{name}".replace(os.sep, "/")
 
 
-def _check(shape: RowSettings, kind: str) -> str:
+def _check(shape: RowSettings, kind: Kind) -> str:
     if shape.find(Detector) is None:
         return "needs the JSON of MegaDetector as the file to predict. Give it, or choose another --format"
     return ""

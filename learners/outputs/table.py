@@ -10,7 +10,6 @@ from typing import TextIO
 from datasets.core.errors import one_line, printable_line
 from datasets.core.program import uncleaned
 from datasets.items.labels import JOIN, UNKNOWN
-from datasets.kinds.base import KINDS
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output, as_text
 from learners.predictions.rows import RowSettings
@@ -22,7 +21,7 @@ _BOLD, _DIM, _RED, _GREEN, _YELLOW = 1, 2, 31, 32, 33
 def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: TextIO) -> None:
     """Write aligned columns, row by row; coloured on a terminal unless NO_COLOR is set."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
-    gps = shape.spectrogram is not None and KINDS[shape.spectrogram.kind].gps
+    gps = shape.spectrogram is not None and shape.spectrogram.by_gps
     width = min(40, max(map(len, [UNKNOWN, *shape.classes])))
     for prediction in predictions:
         for row in shape.rows(prediction):

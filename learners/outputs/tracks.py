@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TextIO
 
-from datasets.core.conflicts import Conflict
+from datasets.cli.conflicts import Conflict
 from datasets.core.files import write_beside
 from datasets.core.scanning import below
 from datasets.items.labels import UNKNOWN
@@ -50,7 +50,7 @@ def track_output(
     return Output(
         name,
         to_folder,
-        only_for("sound"),
+        only_for("audio"),
         folder=True,
         windows=True,
         conflicts=(Conflict("format", "at", "it has all windows of a recording"),),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from datasets.core.cells import check_not_spreadsheet
 from datasets.core.errors import SecondhandError
 from datasets.core.files import is_replaceable
+from datasets.kinds.base import Kind
+from datasets.tables.cells import check_not_spreadsheet
 from learners.outputs.base import Output
 from learners.outputs.journal import journal_file
 from learners.predictions.provenance import check_record
@@ -14,7 +15,7 @@ from learners.predictions.rows import RowSettings
 
 
 def check_call(
-    output: Output, shape: RowSettings, kind: str, out: Path | None, *, overwrite: bool
+    output: Output, shape: RowSettings, kind: Kind, out: Path | None, *, overwrite: bool
 ) -> None:
     """Check what a format shall write, and where.
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from datasets.core.cells import read_csv, read_text, with_points
 from datasets.core.errors import SecondhandError, quoted
+from datasets.tables.cells import read_csv, read_text, with_points
 
 
 def read_class_names(classes: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from datasets.core.errors import BadFile, Rejected
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
+from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.strain.frames import (
     STRIDE,
     file_at,
@@ -18,7 +19,6 @@ from datasets.strain.frames import (
     read_scan,
     with_channel,
 )
-from datasets.strain.settings import QScanSettings
 from learners.inference.predictions import refused_prediction
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class StrainFiles:
     total, judged : seconds of strain in the files, and in windows that were judged.
     """
 
-    spectrogram: QScanSettings
+    spectrogram: SpectrogramSettings
     channel: str = ""
     at: float | None = None
     scan: bool = False

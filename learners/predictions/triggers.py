@@ -21,7 +21,6 @@ from datasets.sources.trigger_tables import (
     write_table,
 )
 from datasets.strain.frames import Frames, parse_series, read_frames
-from datasets.strain.settings import QScanSettings
 from learners.calls.sections.strain import StrainSettings
 from learners.cli.commands import PredictSettings
 from learners.inference.predictions import cell
@@ -76,7 +75,7 @@ def _predict(
     predicted = np.full(count, None, dtype=object)
     reasons = np.full(count, "", dtype=object)
     given, spectrogram = settings.of(StrainSettings), predictor.spectrogram
-    assert isinstance(spectrogram, QScanSettings)
+    assert spectrogram is not None
     places = find_strain_files(
         triggers, frames, channel=given.channel or "", context=spectrogram.context
     )

@@ -15,7 +15,6 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part
 from datasets.images.opening import open_picture
 from datasets.items.labels import UNKNOWN
-from datasets.kinds.base import KINDS, find_kind
 from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
 from learners.files.names import PathShortener
@@ -63,10 +62,7 @@ class Pictures:
         SecondhandError : it cannot be read.
         """
         spectrogram = self.predictor.spectrogram
-        if not (
-            KINDS[self.predictor.kind].opened or ((kind := find_kind(part.path)) and kind.photo)
-        ):
-            raise BadFile(part.path, "only its embedding was read")
+        self.predictor.decoder.check_shown(part)
         if spectrogram is None:
             return self.predictor.prepared.open_for_page(part, SIDE)
         if (stored := self.predictor.decoder.stored(part)) is not None:
@@ -108,8 +104,7 @@ class Pictures:
 
     def heat(self, part: Part, class_index: int) -> Image.Image | None:
         """The network's input with its Grad-CAM for a class; None where there is no map."""
-        if not KINDS[self.predictor.kind].opened:
-            self.no_map = "the network was given embeddings, not pictures"
+        self.no_map = self.no_map or self.predictor.decoder.no_map
         if self.no_map:
             return None
         pixels = self.predictor.open(part)

@@ -244,9 +244,8 @@ def facts(table: Items) -> dict[str, str]:
     if not paths:
         return about
     sample = "" if len(sampled) == len(paths) else f" (of {len(sampled)} sampled files)"
-    measure = KINDS[table.kind].facts
     looks = table.get(Looks)
-    facts = measure(sampled, looks.of if looks else {}) if measure else {}
+    facts = KINDS[table.kind].describe(sampled, looks.of if looks else {})
     for name in [*facts][:1]:  # the others say of how many files they are
         facts[name] += sample
     about |= facts

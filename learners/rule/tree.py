@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.core.cells import read_csv, write_rows
 from datasets.core.errors import SecondhandError, quoted
 from datasets.items.labels import UNKNOWN, clean_label, label_error, spelling_key
+from datasets.tables.cells import read_csv, write_rows
 from learners.rule.arrays import Floats, Ints, Mask
 from learners.rule.decisions import Branch
 

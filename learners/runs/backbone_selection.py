@@ -35,9 +35,10 @@ from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.spectrograms.windows import cut_windows, render_rows
 from datasets.steps.spectrogram import infer_spectrogram, picture_cache
 from learners.backbones.building import build, native_size, width_of
+from learners.backbones.choices import SOUND_BACKBONE
 from learners.backbones.hub import read_mel
 from learners.backbones.spec import SOUND, NetworkSpec
-from learners.cli.settings import SOUND_BACKBONE, Settings
+from learners.cli.settings import Settings
 from learners.evaluation.calibration_metrics import fraction
 from learners.files.jsonable import jsonable
 from learners.files.names import last_part
@@ -316,11 +317,12 @@ def _pictures(
     SecondhandError : a backbone of sound for other files.
     """
     mel = read_mel(name)
-    if mel and not KINDS[table.kind].mel:
+    kind = KINDS[table.kind]
+    if not kind.takes(mel):
         raise SecondhandError(
             f"--backbone {name}: it is trained on sound, and these are {table.kind} files. Leave it out."
         )
-    if KINDS[table.kind].photo:
+    if kind.settings() is None:
         return parts_of(rows), np.arange(len(rows)), None
     spectrogram = infer_spectrogram(table.kind, _training_items(table), settings.signal, mel)
     cache = picture_cache(settings.signal)

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from datasets.core import progress
-from datasets.core.cells import csv_text
 from datasets.core.errors import SecondhandError, counted, one_line
 from datasets.core.files import write_beside
 from datasets.core.part import parts_of
@@ -33,6 +32,7 @@ from datasets.items.labels import UNKNOWN
 from datasets.items.loaded import Loaded
 from datasets.items.splits import hold_out, missing_split, split_units
 from datasets.steps.earlier import CROSS_FITTED
+from datasets.tables.cells import csv_text
 from learners import distributed
 from learners.cli.settings import USUAL_BODIES
 from learners.evaluation.held_out import REFERENCE_STEP, outputs_of_rows, reference_rows
@@ -126,6 +126,8 @@ def divide(run: Prepared) -> Division | None:
 
 def _why_not(run: Prepared) -> str:
     """Why the files of a run are not to be divided; "" if they may be."""
+    if not run.task.exclusive:
+        return "it is for one label a file"
     if not run.task.exclusive:
         return "it is for one label a file"
     unsplit, frame = run.items.table.fact(Unsplit).frame, run.items.table.frame

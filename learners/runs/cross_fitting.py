@@ -29,6 +29,7 @@ from datasets.items.facts import Inputs, Later, Protocol, Unsplit
 from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
 from datasets.items.splits import are_named, split_units
+from datasets.kinds.views import PLAIN
 from datasets.steps.earlier import CROSS_FITTED
 from learners.backbones.building import members_of
 from learners.cli.result import TAUGHT_BODY
@@ -43,7 +44,6 @@ from learners.inference.inputs import HeadInputs
 from learners.inference.options import Computing, Opening
 from learners.inference.passed import Passed
 from learners.inference.predictor import TOGETHER, Output, Predictor
-from learners.model.tta import PLAIN
 from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.folds import Folds

@@ -271,11 +271,11 @@ def items_of(
 
 def _kind(bundle: Bundle, kind: str) -> str:
     """Kind of data of the model; raises SecondhandError if ``kind`` is another."""
-    if kind not in ("auto", bundle.kind):
+    if kind not in ("auto", bundle.kind.name):
         raise SecondhandError(
             f"--kind {kind}: the model was trained on files of kind {bundle.kind}. Leave --kind out"
         )
-    return bundle.kind
+    return bundle.kind.name
 
 
 def _no_files_error(table: Items) -> SecondhandError:

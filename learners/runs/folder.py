@@ -19,15 +19,15 @@ from typing import Any
 
 import pandas as pd
 
-from datasets.core.cells import csv_bytes, csv_text, write_rows
+from datasets.cli.options import flag
 from datasets.core.errors import SecondhandError
 from datasets.core.file_state import FILE_STATES, FileState, read_states
 from datasets.core.files import write_beside
-from datasets.core.options import flag
 from datasets.core.program import installed_commands
 from datasets.items.facts import Origin, Protocol
 from datasets.items.items import Items
 from datasets.kinds.finding import named
+from datasets.tables.cells import csv_bytes, csv_text, write_rows
 from learners import distributed
 from learners.cli.console import command_line
 from learners.cli.flags import dump, parse

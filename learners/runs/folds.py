@@ -20,7 +20,6 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from datasets.core.cells import csv_text
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.part import PART_COLUMNS
@@ -29,6 +28,7 @@ from datasets.items.splits import fold_names
 from datasets.steps.base import Asked
 from datasets.steps.reading import load_grouped
 from datasets.steps.split import check_splits, folds_of
+from datasets.tables.cells import csv_text
 from learners.cli.flags import dump
 from learners.cli.settings import FREE, Settings
 from learners.files.jsonable import jsonable

@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from datasets.cli.options import flag
 from datasets.core.errors import SecondhandError
-from datasets.core.lookup import Lookup
-from datasets.core.options import flag
+from datasets.embeddings.lookup import Lookup
 from datasets.items.facts import Inputs
 from datasets.items.items import Items
-from datasets.kinds.base import KINDS
+from datasets.kinds.base import KINDS, Kind
+from datasets.sources.base import is_multi_label
+from learners.backbones.choices import EMBEDDED, usual_backbone
 from learners.backbones.spec import EMBEDDING, HEAD_ONLY
-from learners.cli.settings import SOUND_BACKBONE, Settings
+from learners.cli.settings import Settings
 
 
 class Machine(NamedTuple):
@@ -64,8 +66,8 @@ def resolve(
         if not kind.opened:
             values |= _of_embeddings(asked, items.fact(Inputs).lookup)
         elif not origin:
-            values["resize"] = _resize(values["resize"], items.kind)
-            values["backbone"] = backbone or _backbone(asked, items.kind)
+            values["resize"] = _resize(values["resize"], kind)
+            values["backbone"] = backbone or _backbone(asked, kind)
             if fitted and values["backbone"] in HEAD_ONLY and "epochs" not in asked.chosen:
                 values["epochs"] = 0
         if not fitted and values["freeze_epochs"] == "fit":
@@ -73,11 +75,10 @@ def resolve(
         if values["lr"] is None:
             values["lr"] = 3e-4 if fitted else 6e-3
         if values["lr_mult"] is None and not fitted:
-            # Mel spectrograms differ more from the photographs of the pretraining. With a fitted head the first
-            # layers are frozen instead, because small steps hardly change them.
+            # With a fitted head the first layers are frozen instead, because small steps hardly change them.
             # Random weights have learnt nothing yet, so all layers learn at one rate.
             from_random = values["weights"] == "none" and not origin
-            values["lr_mult"] = 1.0 if from_random else 2.0 if kind.mel else 100.0
+            values["lr_mult"] = 1.0 if from_random else kind.lr_mult
     if machine is not None:
         if values["precision"] == "auto":
             values["precision"] = machine.precision
@@ -86,23 +87,19 @@ def resolve(
     return asked.filled(**values)
 
 
-def _backbone(asked: Settings, kind: str) -> str:
+def _backbone(asked: Settings, kind: Kind) -> str:
     """The backbone that the user named, else the default for this kind of data."""
-    network, spectrogram = asked.network, asked.signal.for_kind(kind)
+    network, spectrogram = asked.network, asked.signal.for_kind(kind.name)
     if network.backbone != "default":
         return network.backbone
     # Networks are compared where each may bring its own spectrogram settings, size and weights.
-    free = not (spectrogram or asked.data.multi_label or network.size)
-    return (
-        SOUND_BACKBONE
-        if free and KINDS[kind].mel and network.weights == "published"
-        else "embedded"
-    )
+    free = not (spectrogram or is_multi_label(asked.data) or network.size)
+    return usual_backbone(kind) if free and network.weights == "published" else EMBEDDED
 
 
-def _resize(chosen: str | None, kind: str) -> str:
+def _resize(chosen: str | None, kind: Kind) -> str:
     """How the files become square: photos are cropped by default, spectrograms are squashed."""
-    if KINDS[kind].photo:
+    if kind.settings() is None:
         return chosen or "crop"
     if chosen not in (None, "squash"):
         raise SecondhandError(

@@ -25,6 +25,7 @@ from datasets.items.items import Items
 from datasets.items.loaded import Loaded
 from datasets.items.settings import WarmStartSettings
 from datasets.kinds.base import KINDS, spectrogram_from_dict
+from datasets.kinds.views import TTAView
 from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.steps.base import Asked
 from datasets.steps.reading import read_items, render_items
@@ -36,7 +37,7 @@ from learners.cli.settings import Settings
 from learners.inference.engine import pick_device
 from learners.machine import check_precision, keep_thread_count
 from learners.model.bundle import WEIGHTS, Bundle
-from learners.model.tta import TTAView, tta_views_for
+from learners.model.tta import tta_views_for
 from learners.runs.folder import BACKBONES, read_command, record_inputs, write_config, write_csv
 from learners.runs.resize import LOST, lost_by_crop
 from learners.runs.resolve import Machine, resolve
@@ -98,7 +99,7 @@ class Prepared:
         """Views of each input over which predictions are averaged."""
         augment = self.settings.augment
         return tta_views_for(
-            self.items.table.kind,
+            KINDS[self.items.table.kind],
             augment.tta,
             flip=augment.flip,
             min_scale=augment.min_scale,
@@ -286,8 +287,8 @@ def load_items(
     items = pd.concat([table.frame, table.unknown_items.assign(split="unknown")])
     others = [] if model is None else [str(model / WEIGHTS)]
     tables = {"items.csv": without_empty(items), "background.csv": table.background}
-    if not KINDS[table.kind].opened:  # the items' own files are not opened
-        record_inputs(folder, tables, [*table.fact(Inputs).lookup.files, *others], opened=False)
+    if lookup := table.fact(Inputs).lookup:  # the items' own files are not opened
+        record_inputs(folder, tables, [*lookup.files, *others], opened=False)
     else:
         states = {path: look.state for path, look in table.fact(Looks).of.items()}
         record_inputs(folder, tables, others, states)

@@ -16,6 +16,7 @@ from datasets.core.part import PART_COLUMNS, parts_of
 from datasets.items.columns import is_rehearsed
 from datasets.items.facts import Groups, Inputs, Protocol
 from datasets.items.labels import UNKNOWN, parse_names
+from datasets.kinds.views import PLAIN
 from datasets.steps.earlier import are_all_learnt, earlier_items, read_items
 from learners import distributed
 from learners.backbones.building import drop_background_row, first_member
@@ -42,7 +43,6 @@ from learners.inference.options import Computing, Opening
 from learners.inference.passed import Passed
 from learners.inference.predictor import REFERENCE, Predictor
 from learners.model.bundle import Bundle, add_onnx, save_bundle
-from learners.model.tta import PLAIN
 from learners.report.report import write_report
 from learners.rule.base import AnyRule
 from learners.runs.backbone_selection import as_table

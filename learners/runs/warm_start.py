@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from datasets.cli.options import flag, read_settings
 from datasets.core.errors import SecondhandError
-from datasets.core.options import flag, read_settings
 from datasets.items.labels import is_nothing
 from datasets.items.settings import SPECTROGRAM_OPTIONS, read_spectrogram
-from datasets.kinds.base import KINDS
 from datasets.steps.earlier import background_file, earlier_items
 from learners.cli.settings import Settings
 from learners.model.bundle import Bundle, as_ancestor, load_bundle
@@ -35,7 +34,7 @@ def start_from(asked: Settings, *, network: bool = True) -> tuple[Settings, Bund
         return asked, None
     folder = model_folder(asked.warm_start.from_)
     origin = load_bundle(folder, network=network)
-    if not KINDS[origin.kind].opened:
+    if not origin.spec.takes_pixels:
         raise SecondhandError(
             f"--from {folder}: a training cannot start from a model of embeddings. Training anew takes seconds: name the "
             "earlier and the new files as --data, and leave --from out"
@@ -60,7 +59,11 @@ def inherited(asked: Settings, origin: Bundle | None) -> dict[str, Any]:
         name: getattr(origin.spec, name) for name in ("backbone", "size", "head", "dropout")
     }
     settings |= {"weights": "published", "resize": origin.preprocessing.resize}
-    settings |= {"kind": origin.kind, "overlap": origin.overlap, **_read_split_settings(folder)}
+    settings |= {
+        "kind": origin.kind.name,
+        "overlap": origin.overlap,
+        **_read_split_settings(folder),
+    }
     if "group_by" in given:  # another is refused only where it crosses the splits (`check_groups`)
         settings.pop("group_by", None)
     drawn = {

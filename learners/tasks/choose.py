@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from datasets.cli.options import check_conditions
 from datasets.core.errors import SecondhandError
-from datasets.core.options import check_conditions
 from datasets.kinds.base import KINDS
+from datasets.sources.base import is_multi_label
 from learners.tasks.multi_label import CONFLICTS, MultiLabel
 from learners.tasks.single import SingleLabel, resolve_tree
 
@@ -24,7 +25,7 @@ def check_task(settings: Settings, origin: Bundle | None = None) -> None:
             f"--from {settings.warm_start.from_}: a training cannot start from a multi-label model. Leave --from out and give "
             "all tables as --data"
         )
-    if settings.data.multi_label:
+    if is_multi_label(settings.data):
         check_conditions(CONFLICTS, settings.call)
 
 
@@ -35,7 +36,7 @@ def choose_task(settings: Settings, items: Items, origin: Bundle | None = None) 
     ------
     SecondhandError : the items do not suit the task.
     """
-    if not settings.data.multi_label:
+    if not is_multi_label(settings.data):
         return SingleLabel(resolve_tree(settings, items.classes, origin))
     if settings.train.mixup and not KINDS[items.kind].recordings:
         raise SecondhandError(

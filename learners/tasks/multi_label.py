@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.core.conflicts import Refused
+from datasets.cli.conflicts import Refused
 from datasets.core.errors import SecondhandError
 from datasets.items.labels import encode_targets
 from learners.cli.settings import ConfidenceSettings, candidates

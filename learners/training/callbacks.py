@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
-from datasets.core.upstream import untangled_buffers
 from datasets.loaders.seeded import derive_seed
 from learners.backbones.building import batch_norms
 from learners.training.keep import Epoch
 from learners.training.records import EPOCH, Records
+from learners.training.upstream import untangled_buffers
 
 log = logging.getLogger(__name__)
 

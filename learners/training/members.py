@@ -53,6 +53,7 @@ from learners.backbones.building import (
     native_size,
     width_of,
 )
+from learners.backbones.hub import read_mel
 from learners.backbones.spec import NetworkSpec
 from learners.cli.settings import USUAL_BODIES, Settings
 from learners.machine import SpeedSettings
@@ -361,7 +362,9 @@ def build_network(
     if origin is not None:
         anew = starts_anew(origin, items.table)
         _copy_weights_of(origin, plain_network, items.labels, number, anew=anew)
-    elif spec.width is not None and not KINDS[items.table.kind].mel:
+    elif spec.width is not None and not KINDS[items.table.kind].takes(
+        read_mel(settings.network.backbone)
+    ):
         raise SecondhandError(
             f"--backbone {settings.network.backbone} is a network for sounds, but the data are of kind "
             f"{items.table.kind}. Choose another --backbone"
@@ -399,8 +402,8 @@ def _build_loaders(training: Training, preprocessing: Preprocessing) -> DataLoad
     # Validation has batches of twice the size, of one byte for each of three colours.
     batch = 2 * settings.train.bs * 3 * math.prod(preprocessing.shape)
     workers = workers_for(settings.speed, training.device, decoded=decoded.fits, batch=batch)
-    if not KINDS[items.table.kind].opened:
-        block, workers = LookupBlock(items.table.fact(Inputs).lookup), 0
+    if lookup := items.table.fact(Inputs).lookup:
+        block, workers = LookupBlock(lookup), 0
     elif items.spectrogram is None:
         augmentation = Augmentation(
             augment.min_scale, augment.flip, Augmentation.lighting * augment.augment_strength
@@ -435,10 +438,10 @@ def decoded_pictures(
 ) -> DecodedPictures:
     """Cache of decoded pixels that all epochs and stages of a run share."""
     train = other_files = 0
-    if KINDS[items.table.kind].photo:
-        train, other_files = map(len, _pictures(items))
-    elif items.spectrogram is not None:  # they are not cropped: no larger version is cached
+    if items.spectrogram is not None:  # they are not cropped: no larger version is cached
         other_files = len(items.rows) + len(items.table.unknown_items)
+    elif not items.table.fact(Inputs).lookup:
+        train, other_files = map(len, _pictures(items))
     prepared = PictureOpener(preprocessing, settings.augment.min_scale, None)
     return DecodedPictures(
         settings.signal.cache_dir,

@@ -17,6 +17,7 @@ import pytest
 
 from app.bursts import bursts_html
 from app.rules import PageRule
+from datasets.kinds.base import KINDS
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.rule.thresholds import Threshold
@@ -42,7 +43,7 @@ def answers(tmp_path: Path) -> list[Prediction]:
 
 def model(**changes: Any) -> Predictor:
     """A model of three classes whose events are answered from 0.9 on."""
-    parts = {"kind": "picture", "classes": CLASSES, "top": 3, "rule": RULE} | changes
+    parts = {"kind": KINDS["picture"], "classes": CLASSES, "top": 3, "rule": RULE} | changes
     return cast(Predictor, SimpleNamespace(**parts))
 
 
@@ -66,7 +67,7 @@ def test_photos_of_a_burst_are_answered_together(answers):
     ("rows", "changes"),
     [
         (slice(1, 3), {}),  # no two photos are of one event
-        (slice(0, 3), {"kind": "sound"}),
+        (slice(0, 3), {"kind": KINDS["sound"]}),
         (slice(0, 3), {"rule": replace(RULE, events=None)}),
         (slice(0, 0), {}),
     ],

@@ -7,16 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.panels import (
-    Axes,
-    Panel,
-    input_panels,
-    panel_html,
-    sound_axes,
-    timeline,
-)
+from app.panels import input_panels, panel_html, timeline
 from datasets.audio.settings import MelSettings
 from datasets.core.part import Part
+from datasets.spectrograms.axes import Axes, Panel
 from learners.inference.predictor import Predictor
 from tests.app.sites import MOMENT, bursts, colours, strain, tone, tones
 from tests.app.test_views import DOUBT, SURE
@@ -34,7 +28,7 @@ def test_a_tone_lies_at_its_tick(tmp_path, scale):
     """The brightest row of a sine is where the axis puts its frequency."""
     options = {"n_mels": 64} if scale == "mel" else {"scale": "cqt", "fmin": 50.0, "fmax": 6400.0}
     spectrogram = MelSettings(rate=16_000, window=1.0, size=(512, 64), **options)
-    axes = sound_axes(spectrogram, Part(str(tone(tmp_path / "a.wav", "low"))))
+    axes = spectrogram.axes(Part(str(tone(tmp_path / "a.wav", "low"))))
     for frequency, label in ((500.0, "500"), (1000.0, "1k"), (5000.0, "5k")):
         t = np.arange(16_000) / 16_000
         grey = spectrogram.render(0.5 * np.sin(2 * np.pi * frequency * t))[:, 32, 0]
@@ -45,7 +39,7 @@ def test_a_tone_lies_at_its_tick(tmp_path, scale):
 @pytest.mark.slow
 def test_mel_places_are_librosas(tmp_path):
     spectrogram = MelSettings(rate=22_050, n_mels=40)
-    axes = sound_axes(spectrogram, Part(str(tone(tmp_path / "a.wav", "low"))))
+    axes = spectrogram.axes(Part(str(tone(tmp_path / "a.wav", "low"))))
     centres = librosa.mel_frequencies(42, fmin=spectrogram.fmin, fmax=spectrogram.fmax)[1:-1]
     for name, place in places_of(axes).items():
         frequency = float(name.removesuffix("k")) * (1000 if name.endswith("k") else 1)

@@ -162,7 +162,7 @@ def test_models_are_named_by_their_runs(tmp_path):
         save_bundle(colours(), folder)
     served, _ = load_each(PageSettings(models=[*map(str, folders)]))
     assert list(served) == ["one", "two", "one 2"]
-    assert served["one"].kind == "picture"
+    assert served["one"].kind.name == "picture"
     for each in served.values():
         each.close()
     with pytest.raises(SecondhandError, match="not a model folder"):

@@ -16,6 +16,7 @@ from app.serving import Served, Site
 from app.train_tab import add_trained, lessons, look_at, status_html
 from app.training import Training
 from datasets.core.errors import SecondhandError
+from datasets.kinds.base import KINDS
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
 from tests.app.sites import colours
@@ -175,7 +176,7 @@ def test_corrections_of_one_model_can_be_trained_on(tmp_path):
     site = Site({"run": served}, str(tmp_path), feedback=feedback)
     assert lessons(site, None).tables == ()
     for file in sorted((photos / "red").iterdir()):
-        feedback.save(str(file), "blue", kind="picture", model="run")
+        feedback.save(str(file), "blue", kind=KINDS["picture"], model="run")
     new = lessons(site, None)
     assert (new.model, new.words, new.tables) == ("run", "3 corrections", (feedback.table.file,))
     labelling = Labelling(served, photos, tmp_path)
@@ -187,7 +188,7 @@ def test_corrections_of_one_model_can_be_trained_on(tmp_path):
     tables = [str(feedback.table.file), str(tmp_path / "photos-labels.csv")]
     assert words[:5] == ["--from", str(model), "--data", *tables]
     assert words[-1] == str(tmp_path / "runs" / "run-corrected")
-    feedback.save(str(file), "green", kind="picture", model="another")
+    feedback.save(str(file), "green", kind=KINDS["picture"], model="another")
     assert lessons(site, None).tables == ()
     labelling.close()
     served.close()

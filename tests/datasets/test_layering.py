@@ -61,6 +61,20 @@ def test_no_file_is_in_a_circle() -> None:
     assert not edges, f"in circles, or above one: {sorted(edges)}"
 
 
+def test_what_every_room_needs_needs_no_other_room() -> None:
+    """The core imports itself alone; the command line and tables the core; and what kinds are made of no kind."""
+    allowed = {"core": ("core",), "cli": ("cli", "core"), "tables": ("tables", "core")}
+    made_of = ("audio", "strain", "images", "embeddings", "spectrograms")
+    wrong = set()
+    for name in NAMES:
+        room = Path(name).parts[1]
+        for module in imported(name) if name.startswith("datasets/") else ():
+            other = (*module.split("."), "")[1]
+            if other not in allowed.get(room, (other,)) or (room in made_of and other == "kinds"):
+                wrong.add(f"{name}: {module}")
+    assert wrong == set()
+
+
 def test_a_package_hands_nothing_on() -> None:
     """A name is imported from the module where it is written, so that a reader finds it there."""
     packages = [name for name in NAMES if name.endswith("/__init__.py") and name not in HANDING_ON]

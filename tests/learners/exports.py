@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
+from datasets.kinds.views import TTAView
 from learners.backbones.building import NetworkSpec, build
 from learners.inference.exporting import write_network
 from learners.model.bundle import Bundle
-from learners.model.tta import TTAView
 from tests.learners.rules import plain_rule
 
 CLASSES = ["a", "b", "ü", "d"]

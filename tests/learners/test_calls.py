@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from datasets.core.errors import SecondhandError
+from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS, Call, find_call
 from learners.calls.sections.base import SECTIONS, predict_settings
 from learners.outputs.base import OUTPUTS
 
 
 def call(kind: str, *paths: str, **given: Any) -> Call:
-    bundle: Any = SimpleNamespace(kind=kind, provenance={}, classes=["a"])
+    bundle: Any = SimpleNamespace(kind=KINDS[kind], provenance={}, classes=["a"])
     settings = predict_settings({"model": "m", "paths": [*paths], **given})
     settings.check()
     return find_call(settings, bundle, OUTPUTS[given.get("format", "csv")])

@@ -181,7 +181,7 @@ def test_an_import_changes_nothing_needs_no_posix_and_no_private_method_is_overr
     *_, first, report = completed.stdout.splitlines()
     changed, overrides = json.loads(first)
     assert changed == {}, "set it in the commands, by learners.acceleration or learners.cli.console"
-    assert overrides == {}, "use a documented method, or datasets/core/upstream.py with the reason"
+    assert overrides == {}, "use a documented method, or the room's upstream.py with the reason"
     assert report == "module 'datasets' has no attribute 'Dataset'"
 
 

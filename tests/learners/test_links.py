@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from datasets.core.scanning import LINK_AGAIN, LINK_LOOP, files_below, skipped_line
+from datasets.kinds.base import KINDS
 from datasets.kinds.finding import find_files
 from datasets.sources.base import ReadOptions
 from datasets.steps.reading import load_table
@@ -45,7 +46,7 @@ def test_every_command_finds_the_files_behind_links(linked: Path) -> None:
     assert {bad.path for bad in rejected} == circles
 
     skipped: Counter[str] = Counter()
-    assert {*find_files([str(linked)], "picture", skipped)} == files
+    assert {*find_files([str(linked)], KINDS["picture"], skipped)} == files
     assert skipped == Counter({LINK_LOOP: 3})
     assert skipped_line(skipped) == f"skipped 3 files and folders: 3 {LINK_LOOP}"
 

@@ -25,6 +25,7 @@ from PIL import Image
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import open_picture
+from datasets.kinds.base import KINDS
 from datasets.kinds.finding import find_files
 from learners.calls import files
 from learners.calls.base import find_call
@@ -140,7 +141,7 @@ def test_a_threshold_of_one_accepts_nothing_and_of_zero_everything(model, folder
 
 def found(*names: object, kind: str = "picture") -> tuple[list[str], Counter[str]]:
     skipped: Counter[str] = Counter()
-    return list(find_files([str(name) for name in names], kind, skipped)), skipped
+    return list(find_files([str(name) for name in names], KINDS[kind], skipped)), skipped
 
 
 def test_files_come_from_folders_patterns_and_names(folder):

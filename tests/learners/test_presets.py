@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from datasets import catalog
-from datasets.core.options import check_names, read_settings
+from datasets.cli.options import check_names, read_settings
 from datasets.items.settings import spectrogram_text
 from datasets.kinds import base
 from learners.cli.flags import PRESETS, parse

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from datasets.core.options import Checked
+from datasets.cli.options import Checked
 from datasets.core.registry import Registry
 from learners.cli.commands import PredictSettings
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datasets.cameras.settings import DEPLOYMENTS
-from datasets.core.options import Limits, option
+from datasets.cli.options import Limits, option
 from learners.calls.sections.base import SECTIONS, Section
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from datasets.core.conflicts import Need
-from datasets.core.options import Limits, option
+from datasets.cli.conflicts import Need
+from datasets.cli.options import Limits, option
 from learners.calls.sections.base import SECTIONS, Section
 
 

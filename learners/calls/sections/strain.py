@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets.core.conflicts import Conflict, Need
-from datasets.core.options import option
+from datasets.cli.conflicts import Conflict, Need
+from datasets.cli.options import option
 from datasets.items.settings import CHANNEL
 from learners.calls.sections.base import SECTIONS, Section
 from learners.cli.commands import STRAIN

@@ -11,8 +11,8 @@ import pytest
 import soundfile
 
 from datasets.audio.band import Band, are_outside, labelled_band, show_band
+from datasets.audio.describe import frequencies
 from datasets.audio.settings import MelSettings
-from datasets.items.describe import frequencies
 from datasets.items.settings import SignalSettings
 from datasets.steps.reading import load_table
 from datasets.steps.spectrogram import infer_spectrogram

@@ -19,7 +19,8 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.kinds.base import spectrogram_from_dict
-from datasets.spectrograms.settings import RENDERER_VERSION, colour_table
+from datasets.spectrograms.settings import colour_table
+from datasets.spectrograms.version import RENDERER_VERSION
 from tests.datasets.audio import kaldi
 
 RATES = [8000, 16_000, 22_050, 44_100, 48_000]

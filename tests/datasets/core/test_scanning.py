@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from datasets.core.cells import file_named
 from datasets.core.scanning import SYSTEM, files_below, in_any_form
+from datasets.kinds.base import KINDS
 from datasets.kinds.finding import find_files
 from datasets.steps.reading import load_table
+from datasets.tables.cells import file_named
 from tests.datasets.files import picture, root, write
 
 __all__ = ["root"]
@@ -36,7 +37,7 @@ def test_files_in_hidden_and_system_folders_are_nobodys(root: Path) -> None:
         str(root / sub / name) for name in HIDDEN for sub in ("", "cat")
     )
     skipped: Counter[str] = Counter()
-    assert {*find_files([str(root)], "picture", skipped)} == users
+    assert {*find_files([str(root)], KINDS["picture"], skipped)} == users
     assert skipped[SYSTEM] == 2 * len(HIDDEN)
     assert {*find_files([f"{root}/**/*.jpg"])} == users
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from datasets.core.errors import SecondhandError
+from datasets.core.part import Box, Part
 from datasets.kinds.base import KINDS, Kind, find_kind, kind_of, spectrogram_from_dict
 
 ROOT = Path(__file__).parents[3]
@@ -49,9 +50,36 @@ def test_a_kind_without_settings_has_no_spectrogram() -> None:
         spectrogram_from_dict({"kind": "picture", "renderer": 1})
 
 
-def test_a_kind_must_be_drawn_or_looked_at() -> None:
+def test_a_kind_must_be_drawn_or_be_a_picture() -> None:
+    class Film(Kind):
+        name, suffixes = "film", (".mp4",)
+
     with pytest.raises(SecondhandError, match="'film' has no settings"):
-        Kind(name="film", suffixes=(".mp4",))
+        Film()
+
+
+def test_a_kind_is_drawn_with_the_settings_of_a_network_of_its_own() -> None:
+    mel = {"rate": 16_000, "n_mels": 64}
+    assert [name for name in OURS if KINDS[name].takes(mel)] == ["sound"]
+    assert all(KINDS[name].takes({}) for name in OURS)
+
+
+def test_the_cells_of_a_part_are_columns_of_its_kind() -> None:
+    part = Part("a", 1.0, 2.5, 1126259450.5, Box(0.1, 0.2, 0.3, 0.4))
+    cells = {name: KINDS[name].cells(part) for name in ("picture", "sound", "strain")}
+    assert cells["picture"] == {"x": "0.1", "y": "0.2", "width": "0.3", "height": "0.4"}
+    assert cells["sound"] == {"start": "1.0", "end": "2.5"}
+    assert cells["strain"] == {"gps": "1126259450.5"}
+    assert all(KINDS[name].cells(Part("a")) == {} for name in OURS)
+
+
+def test_a_moment_is_asked_of_a_signal_alone() -> None:
+    for name in ("sound", "strain"):
+        KINDS[name].check_moment(1.5)
+    for name in ("picture", "embedding"):
+        KINDS[name].check_moment(None)
+        with pytest.raises(SecondhandError, match=r"--at 1\.5"):
+            KINDS[name].check_moment(1.5)
 
 
 def comparisons(path: Path) -> Iterator[str]:

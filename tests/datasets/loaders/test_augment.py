@@ -17,8 +17,8 @@ from datasets.loaders.augment import (
     SpecAugment,
     TimeScale,
     TimeShift,
-    spectrogram_tfms,
 )
+from datasets.strain.settings import QScanSettings
 
 ALL = [
     TimeShift(p=1),
@@ -202,7 +202,7 @@ def test_part_of_the_pictures(kind):
 
 class TestForSettings:
     def kinds(self, spectrogram, **options):
-        return [type(tfm) for tfm in spectrogram_tfms(spectrogram, **options)]
+        return [type(tfm) for tfm in spectrogram.augmentations(**options)]
 
     def test_sound(self):
         assert self.kinds(MelSettings()) == [
@@ -218,17 +218,14 @@ class TestForSettings:
         assert self.kinds(MelSettings(), strength=0) == []
 
     def test_strain_stays_where_it_is(self):
-        class Strain:
-            kind = "strain"
-
-        (cover,) = spectrogram_tfms(Strain())
+        (cover,) = QScanSettings().augmentations()
         before = torch.rand(200, 3, 64, 48)
         unchanged = (cover.vary(before) == before).all(dim=1)
         assert unchanged.any(dim=1).all()  # no moment is hidden completely
         assert not unchanged.all(dim=(1, 2)).all()  # but bands are
 
     def test_range_of_the_settings(self):
-        gain = spectrogram_tfms(MelSettings(range_db=60.0))[2]
+        gain = MelSettings(range_db=60.0).augmentations()[2]
         assert gain.limit == pytest.approx(0.1)
 
 

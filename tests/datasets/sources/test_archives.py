@@ -16,6 +16,7 @@ import pytest
 from datasets.core import address, members
 from datasets.core.address import local
 from datasets.core.errors import SecondhandError
+from datasets.kinds.base import KINDS
 from datasets.kinds.finding import find_files
 from datasets.sources.base import ReadOptions, read_source
 from datasets.steps.reading import load_table
@@ -63,7 +64,7 @@ def test_a_prediction_finds_the_files_of_archives_and_tables(root: Path, tmp_pat
     contents = [(root / f"cat/{n}.jpg").read_bytes() for n in range(3)]
     parquet = table(tmp_path / "t.parquet", "image", contents, [None] * 3)
     bad = str(write(tmp_path / "bad.zip", "PK"))
-    found = [*find_files([packed, str(parquet), bad], "picture", Counter())]
+    found = [*find_files([packed, str(parquet), bad], KINDS["picture"], Counter())]
     assert found == [
         *(f"tar://{label}/{n}.jpg::{packed}" for label in ("cat", "dog") for n in range(3)),
         *(f"parquet://image/{n}.jpg::{parquet}" for n in range(3)),

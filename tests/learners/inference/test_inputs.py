@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from datasets.core.part import Part
+from datasets.kinds.base import KINDS
 from learners.backbones.averaging import MEAN_LOGIT, MEAN_PROBABILITY, Average
 from learners.backbones.building import Ensemble, build, first_member, logits_and_features
 from learners.backbones.spec import NetworkSpec
@@ -29,7 +30,7 @@ def test_outputs_are_those_of_the_network(
     spec = NetworkSpec(backbone, 3, size=32 if backbone == "test_resnet" else 160, head="linear")
     networks = [first_member(build(spec, pretrained=False)[0]).eval() for _ in range(members)]
     x = torch.randn(5, 3, spec.size, spec.size)
-    seen = tta_views_for("picture", views)
+    seen = tta_views_for(KINDS["picture"], views)
     whole = networks[0] if members == 1 else Ensemble(networks, average)
     layers = [layer for layer in map(last_layer, networks) if layer is not None]
     with torch.inference_mode():

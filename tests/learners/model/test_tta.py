@@ -18,6 +18,7 @@ from scipy.special import softmax
 
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
+from datasets.kinds.views import PLAIN, TTAView
 from learners.backbones.averaging import MEAN_LOGIT, MEAN_PROBABILITY
 from learners.backbones.building import build
 from learners.backbones.spec import NetworkSpec
@@ -26,8 +27,6 @@ from learners.inference.predictor import Predictor
 from learners.loading.predictor import load_predictor
 from learners.model.bundle import CONFIG, Bundle, load_bundle, save_bundle
 from learners.model.tta import (
-    PLAIN,
-    TTAView,
     apply_tta_view,
     average_tta_views,
     check_tta_views,
@@ -40,7 +39,7 @@ from tests.pictures import write_pictures
 pytestmark = pytest.mark.usefixtures("unreported")
 
 CLASSES = ["a", "b", "c"]
-VIEWS = tta_views_for("picture", 6)
+VIEWS = tta_views_for(KINDS["picture"], 6)
 
 
 def bundle(tta_views: tuple[TTAView, ...] = VIEWS, temperature: float = 1.0) -> Bundle:
@@ -161,7 +160,7 @@ def test_one_view_is_plain_to_the_bit_and_the_views_can_be_switched_off(batch, c
     assert "6 variants of each file" in caplog.text
     for first, second in zip(plain, without_views, strict=True):
         assert np.array_equal(first, second)
-    assert tta_views_for("picture", 1) == tta_views_for("strain", 1) == (PLAIN,)
+    assert tta_views_for(KINDS["picture"], 1) == tta_views_for(KINDS["strain"], 1) == (PLAIN,)
     caplog.clear()
     load_predictor(bundle((PLAIN,)), device="cpu", tta=False)
     assert not caplog.text
@@ -171,21 +170,21 @@ def test_one_view_is_plain_to_the_bit_and_the_views_can_be_switched_off(batch, c
 
 
 def test_views_are_among_what_training_shows():
-    tta_views = tta_views_for("picture", 32, min_scale=0.35)
+    tta_views = tta_views_for(KINDS["picture"], 32, min_scale=0.35)
     assert len(tta_views) == len(set(tta_views)) == 12
     assert tta_views[:2] == (PLAIN, TTAView(mirror=True))
-    assert tta_views_for("picture", 4) == tta_views[:4]
+    assert tta_views_for(KINDS["picture"], 4) == tta_views[:4]
     assert all(view.zoom**-2 >= 0.35 and not view.shift for view in tta_views)
-    unmirrored = tta_views_for("picture", 32, flip=False)
+    unmirrored = tta_views_for(KINDS["picture"], 32, flip=False)
     assert len(unmirrored) == 6
     assert not any(view.mirror for view in unmirrored)
-    assert tta_views_for("picture", 9, min_scale=0.9) == (PLAIN, TTAView(mirror=True))
+    assert tta_views_for(KINDS["picture"], 9, min_scale=0.9) == (PLAIN, TTAView(mirror=True))
 
 
 @pytest.mark.parametrize("count", range(2, 9))
 @pytest.mark.parametrize("strength", [0.5, 1.0, 2.0])
 def test_sounds_are_moved_by_half_of_what_training_moves(count, strength):
-    tta_views = tta_views_for("sound", count, strength=strength)
+    tta_views = tta_views_for(KINDS["sound"], count, strength=strength)
     assert len(tta_views) == len(set(tta_views)) == count
     assert tta_views[0] == PLAIN
     reach = min(0.25 * strength, 0.5) / 2
@@ -206,7 +205,7 @@ def test_sounds_are_moved_by_half_of_what_training_moves(count, strength):
 )
 def test_views_that_there_are_not(kind: Any, count: int, options: dict[str, Any], match: str):
     with pytest.raises(SecondhandError, match=match):
-        tta_views_for(kind, count, **options)
+        tta_views_for(KINDS[kind], count, **options)
 
 
 # --- in the model folder --------------------------------------------------------------------------
@@ -255,7 +254,7 @@ def test_calibration_and_prediction_look_alike(tmp_path, capsys):
              "--weights", "none", "--epochs", "1", "--freeze-epochs", "0", "--workers", "0"]  # fmt: skip
     assert main([*words, "--tta"]) == 0
     averaged = load_bundle(out / "model")
-    assert averaged.tta_views == tta_views_for("picture", 4)
+    assert averaged.tta_views == tta_views_for(KINDS["picture"], 4)
     saved = pd.read_csv(out / "predictions.csv")
     # The temperature was fitted to the mean over the views, as in the calibration predictions.
     one_view = dataclasses.replace(averaged, tta_views=(PLAIN,))

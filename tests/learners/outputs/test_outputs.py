@@ -16,14 +16,15 @@ import pytest
 from datasets.audio.settings import MelSettings
 from datasets.cameras.clock import TIME_AND_PLACE, Clock
 from datasets.cameras.deployments import read_deployments
-from datasets.core.cells import read_cells
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
 from datasets.items.facts import Corrections
+from datasets.kinds.base import KINDS
 from datasets.sources.base import ReadOptions, read_source
 from datasets.steps.reading import load_table
 from datasets.strain.settings import QScanSettings
+from datasets.tables.cells import read_cells
 from learners.active.listing import as_text
 from learners.cameras.when import WhenAndWhere
 from learners.events.merging import Events
@@ -126,8 +127,8 @@ def test_a_table_never_rounds_a_probability_up_to_a_threshold(capsys):
 def test_beside_the_recordings_nothing_else_is_touched(recordings, tmp_path):
     folder = tmp_path / "recordings"
     with pytest.raises(SecondhandError, match="already exists"):
-        check_call(OUTPUTS["raven"], RowSettings(), "sound", folder, overwrite=False)
-    check_call(OUTPUTS["raven"], RowSettings(), "sound", folder, overwrite=True)
+        check_call(OUTPUTS["raven"], RowSettings(), KINDS["sound"], folder, overwrite=False)
+    check_call(OUTPUTS["raven"], RowSettings(), KINDS["sound"], folder, overwrite=True)
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
     OUTPUTS["raven"].write(recordings, RowSettings(merge=Windows(), names=(str(folder),)), folder)
     assert {path: path.read_bytes() for path in before} == before
@@ -140,7 +141,7 @@ def test_a_pipe_or_device_is_refused_before_anything_is_predicted(tmp_path):
     os.mkfifo(pipe)
     for out in (pipe, Path("/dev/null"), Path("/dev/stdout")):
         with pytest.raises(SecondhandError, match=f"--out {out} "):
-            check_call(OUTPUTS["csv"], RowSettings(), "sound", out, overwrite=True)
+            check_call(OUTPUTS["csv"], RowSettings(), KINDS["sound"], out, overwrite=True)
 
 
 def test_events_are_written_in_every_format(recordings, tmp_path, capsys):
@@ -197,8 +198,9 @@ def test_where_a_format_may_go(recordings, tmp_path):
         ("camtrap-dp", "sound", None): "Give a folder as --out",
         ("csv", "sound", tmp_path): "is a folder. Give a file",
     }.items():
+        name, kind, out = call
         with pytest.raises(SecondhandError, match=message):
-            check_call(OUTPUTS[call[0]], RowSettings(), *call[1:], overwrite=False)
+            check_call(OUTPUTS[name], RowSettings(), KINDS[kind], out, overwrite=False)
     with pytest.raises(SecondhandError, match="a label track is for a single recording"):
         OUTPUTS["audacity"].write(recordings, RowSettings(merge=Windows()), None)
 

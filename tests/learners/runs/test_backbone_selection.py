@@ -21,10 +21,11 @@ from datasets.steps.base import Asked
 from datasets.steps.reading import read_items
 from datasets.steps.spectrogram import infer_spectrogram
 from learners.backbones.building import build
+from learners.backbones.choices import SOUND_BACKBONE
 from learners.backbones.hub import read_mel
 from learners.backbones.packaged import PACKAGED
 from learners.backbones.spec import SOUND
-from learners.cli.settings import SOUND_BACKBONE, Settings
+from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.inference.embedding import embed
 from learners.loading.predictor import load_predictor

@@ -61,7 +61,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_of_embeddings_has_a_model_of_their_network(world):
     bundle = load_bundle(world / "run/model")
-    assert (bundle.kind, bundle.spec.backbone, bundle.spec.size) == (
+    assert (bundle.kind.name, bundle.spec.backbone, bundle.spec.size) == (
         "embedding", "embedding/perch_v2", WIDTH,
     )  # fmt: skip
     assert bundle.classes == [*CLASSES]

@@ -11,7 +11,8 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.items.facts import Inputs
 from datasets.items.items import Items
-from learners.cli.settings import SOUND_BACKBONE, Settings
+from learners.backbones.choices import SOUND_BACKBONE
+from learners.cli.settings import Settings
 from learners.runs.resolve import Machine, resolve
 
 PERCH = SimpleNamespace(network="perch_v2", width=1280)

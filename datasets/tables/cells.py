@@ -56,11 +56,6 @@ TEXTS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")
 ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".xls", ".ods")
 #: What Camtrap DP calls missing: programs write these for an empty cell.
 MISSING = ("", "NA", "NaN", "nan")
-#: Why spans with the label of `is_nocall` are left out of training.
-NOCALL = (
-    "nocall: BirdNET has found nothing here, which is no class. If nothing is there, name such recordings with "
-    "--background"
-)
 #: Shortest valid span in seconds; a shorter one is probably an accidental click.
 SHORTEST_SPAN = 1e-3
 #: Text that a spreadsheet may evaluate (OWASP, "CSV injection"; the last four are full-width signs), after
@@ -311,11 +306,6 @@ def cell_of(value: Any) -> str:
     if isinstance(value, list) and all(type(one) in (str, int) for one in value):
         return json.dumps(value, ensure_ascii=False)
     return "" if value is None or isinstance(value, list | dict) else json.dumps(value)
-
-
-def is_nocall(label: str) -> bool:
-    """Whether a label is BirdNET's for a span in which it has found nothing, however it is written."""
-    return "".join(filter(str.isalnum, label)).casefold() == "nocall"
 
 
 def span_error(start: float, end: float) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from datasets.core.conflicts import Conflict, Missing, Need, Refused
+from datasets.cli.conflicts import Conflict, Missing, Need, Refused
+from datasets.cli.options import Checked, Condition, option, positional
 from datasets.core.errors import SecondhandError
-from datasets.core.options import Checked, Condition, option, positional
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from datasets.core.options import Call
+from datasets.cli.options import Call
 
 
 @dataclass(frozen=True)

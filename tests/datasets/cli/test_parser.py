@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import pytest
 
-from datasets.core.conflicts import Conflict
+from datasets.cli.conflicts import Conflict
+from datasets.cli.options import Checked, Limits, option, positional
+from datasets.cli.parser import Parser, WrongCall, converted, metavar
 from datasets.core.errors import SecondhandError
-from datasets.core.options import Checked, Limits, option, positional
-from datasets.core.parser import Parser, WrongCall, converted, metavar
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from datasets.core.cells import (
+from datasets.core.errors import BadFile, SecondhandError
+from datasets.tables.cells import (
     check_not_spreadsheet,
     column_names,
     csv_bytes,
@@ -28,7 +29,6 @@ from datasets.core.cells import (
     with_points,
     write_rows,
 )
-from datasets.core.errors import BadFile, SecondhandError
 
 #: All texts of up to four of these, and some that occur in practice.
 ALPHABET = ("=", "+", "-", "@", "\t", "\r", "'", "1", ".", "x")
@@ -207,7 +207,7 @@ def test_no_csv_is_written_under_the_name_of_a_spreadsheet(ending: str) -> None:
 def test_there_is_no_other_way_to_write_a_table() -> None:
     """Except for numbers, names of our own, and other programs' formats, which know no guard."""
     others = {
-        "datasets/core/cells.py", "datasets/sources/demos.py", "datasets/sources/public.py",
+        "datasets/tables/cells.py", "datasets/sources/demos.py", "datasets/sources/public.py",
         "learners/outputs/camtrap_dp.py", "learners/training/records.py",
     }  # fmt: skip
     root = Path(__file__).parents[3]

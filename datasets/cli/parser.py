@@ -15,9 +15,7 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from datasets.core.address import as_path, hidden, remembered
-from datasets.core.errors import SecondhandError, did_you_mean
-from datasets.core.options import (
+from datasets.cli.options import (
     Checked,
     as_yaml,
     check_names,
@@ -26,6 +24,8 @@ from datasets.core.options import (
     name_of,
     read_settings,
 )
+from datasets.core.address import as_path, hidden, remembered
+from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.program import installed_commands
 
 T = TypeVar("T", bound=Checked)

@@ -1,0 +1,1 @@
+"""Tables of cells: read as text, and written so that a spreadsheet evaluates none."""
