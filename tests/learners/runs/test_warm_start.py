@@ -270,7 +270,7 @@ def test_a_tree_of_classes_is_learnt_beside_and_handed_on(
     assert tree.names == ("blue", "green", "red", "cold")
     answers = pd.read_csv(tmp_path / "run/predictions.csv")
     assert {json.loads(branch)[0][0] for branch in answers["branch"]} <= {"cold", "red"}
-    data = Settings().but(**{"from": tmp_path / "run/model"}).data
-    assert resolve_tree(data, bundle.classes, bundle) is tree
+    settings = Settings().but(**{"from": tmp_path / "run/model"})
+    assert resolve_tree(settings, bundle.classes, bundle) is tree
     with pytest.raises(SecondhandError, match="--classes-table with all classes"):
-        resolve_tree(data, [*bundle.classes, "white"], bundle)
+        resolve_tree(settings, [*bundle.classes, "white"], bundle)
