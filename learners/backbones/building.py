@@ -34,8 +34,9 @@ from learners.backbones.bodies import (
     torchvision_weights,
 )
 from learners.backbones.hub import SOURCES, parse_options, published
+from learners.backbones.names import SOUND
 from learners.backbones.packaged import PACKAGED, SPEECH, SPEECH_INPUT
-from learners.backbones.spec import SOUND, NetworkSpec
+from learners.backbones.spec import NetworkSpec
 from learners.backbones.yamnet import SOUND_INPUT
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm

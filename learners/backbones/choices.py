@@ -6,7 +6,7 @@ Nothing heavy is imported, so that ``--help`` answers at once.
 from __future__ import annotations
 
 from datasets.kinds.base import Kind
-from learners.backbones.spec import SOUND, SPEECH, SPEECH_MEL
+from learners.backbones.names import SOUND, SPEECH, SPEECH_MEL
 
 #: The body that is installed with the program.
 EMBEDDED = "embedded"

@@ -29,7 +29,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError, first_line, quoted
-from learners.backbones.spec import SOUND, SOUND_MEL, SPEECH, SPEECH_MEL
+from learners.backbones.names import SOUND, SOUND_MEL, SPEECH, SPEECH_MEL
 from learners.backbones.upstream import hub_offline
 
 SOURCES = ("hf-hub:", "local-dir:")

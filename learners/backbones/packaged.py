@@ -24,7 +24,7 @@ from torch.nn import functional
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing
 from learners.backbones.fetching import stored_sound_weights
-from learners.backbones.spec import SOUND, SPEECH, SPEECH_MEL
+from learners.backbones.names import SOUND, SPEECH, SPEECH_MEL
 from learners.backbones.yamnet import sound_tensors, unit_variance
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 from datasets.audio.mel import PATCH, PATCH_HOP, YAMNET_OFFSET
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing
-from learners.backbones.spec import SOUND_MEL
+from learners.backbones.names import SOUND_MEL
 from learners.backbones.tensorflow_variables import read_variables
 
 #: Features and stride of each block.

@@ -27,7 +27,7 @@ from datasets.items.settings import (
 )
 from datasets.sources.settings import FormatSettings
 from learners.backbones.choices import CANDIDATES
-from learners.backbones.spec import MAX_MEMBERS
+from learners.backbones.names import MAX_MEMBERS
 from learners.machine import SpeedSettings
 
 if TYPE_CHECKING:

@@ -37,7 +37,8 @@ from datasets.steps.spectrogram import infer_spectrogram, picture_cache
 from learners.backbones.building import build, native_size, width_of
 from learners.backbones.choices import SOUND_BACKBONE
 from learners.backbones.hub import read_mel
-from learners.backbones.spec import SOUND, NetworkSpec
+from learners.backbones.names import SOUND
+from learners.backbones.spec import NetworkSpec
 from learners.cli.settings import Settings
 from learners.evaluation.calibration_metrics import fraction
 from learners.files.jsonable import jsonable

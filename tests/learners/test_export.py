@@ -29,7 +29,8 @@ from datasets.images.opening import Preprocessing, open_picture, pixels
 from datasets.kinds.base import spectrogram_from_dict
 from datasets.strain.settings import QScanSettings
 from learners.backbones.building import build
-from learners.backbones.spec import SOUND, NetworkSpec
+from learners.backbones.names import SOUND
+from learners.backbones.spec import NetworkSpec
 from learners.export import main as export
 from learners.inference.exporting import export_limitations, export_onnx, metadata
 from learners.inference.predictor import Predictor

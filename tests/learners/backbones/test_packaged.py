@@ -15,8 +15,9 @@ from datasets.audio.settings import MelSettings
 from datasets.core.errors import SecondhandError
 from learners.backbones import packaged
 from learners.backbones.building import build
+from learners.backbones.names import SOUND, SPEECH, SPEECH_MEL
 from learners.backbones.packaged import PACKAGED
-from learners.backbones.spec import SOUND, SPEECH, SPEECH_MEL, NetworkSpec
+from learners.backbones.spec import NetworkSpec
 from learners.finetune import main
 from tests.pictures import write_pictures
 

@@ -16,8 +16,9 @@ from datasets.audio.settings import MelSettings, _offset
 from datasets.core.errors import BadFile, SecondhandError
 from learners.backbones import fetching, packaged
 from learners.backbones.building import Stages, build, parameter_groups
+from learners.backbones.names import SOUND, SOUND_MEL
 from learners.backbones.packaged import PACKAGED
-from learners.backbones.spec import SOUND, SOUND_MEL, NetworkSpec
+from learners.backbones.spec import NetworkSpec
 from learners.backbones.tensorflow_variables import read_variables
 from learners.backbones.yamnet import (
     BLOCKS,

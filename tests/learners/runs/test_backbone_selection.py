@@ -23,8 +23,8 @@ from datasets.steps.spectrogram import infer_spectrogram
 from learners.backbones.building import build
 from learners.backbones.choices import SOUND_BACKBONE
 from learners.backbones.hub import read_mel
+from learners.backbones.names import SOUND
 from learners.backbones.packaged import PACKAGED
-from learners.backbones.spec import SOUND
 from learners.cli.settings import Settings
 from learners.finetune import main
 from learners.inference.embedding import embed
