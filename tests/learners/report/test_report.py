@@ -136,7 +136,7 @@ def test_a_run_from_end_to_end(tmp_path, photos, history, drawn):
     bundle = make_bundle(classes, size=64)
     evaluation = make_evaluation(bundle, paths=photos)
     table = make_table(evaluation, source="<i>data")
-    table.rejected = [Rejected("<u>bad.jpg", "damaged <em>badly</em>")]
+    table = table.leaving_out([Rejected("<u>bad.jpg", "damaged <em>badly</em>")])
     duplicates = pd.DataFrame(
         {"row": [2], "train_path": [str(photos[5])], "train_label": [classes[0]],
          "similarity": [0.99], "correlation": [0.97],
@@ -355,11 +355,13 @@ def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch
     evaluation.predictions.loc[silent, "reason"] = f"bad file: {paths[silent]}: cut short"
     table = make_table(evaluation, source=str(root))
     table.fact(Origin).note = f"the folder {root} that is here"
-    table.rejected = [
-        Rejected(str(root / "0/copy.jpg"), f"a copy of {paths[0]}, which is in train"),
-        Rejected(f"{home}/items.csv, row 5", "no path"),
-        Rejected(str(unknown / "b.jpg"), f"[Errno 2] No such file: '{home}/deep/er/c.jpg'"),
-    ]
+    table = table.leaving_out(
+        [
+            Rejected(str(root / "0/copy.jpg"), f"a copy of {paths[0]}, which is in train"),
+            Rejected(f"{home}/items.csv, row 5", "no path"),
+            Rejected(str(unknown / "b.jpg"), f"[Errno 2] No such file: '{home}/deep/er/c.jpg'"),
+        ]
+    )
     wrong = evaluation.predictions["best"].ne(evaluation.predictions["truth"])
     paths[evaluation.predictions.index[wrong][0]].unlink()
     duplicates = pd.DataFrame(
