@@ -354,7 +354,7 @@ def test_no_path_outside_the_data_is_in_the_report(tmp_path, photos, monkeypatch
     silent = evaluation.predictions.index[evaluation.predictions["best"].eq("")][0]
     evaluation.predictions.loc[silent, "reason"] = f"bad file: {paths[silent]}: cut short"
     table = make_table(evaluation, source=str(root))
-    table.fact(Origin).note = f"the folder {root} that is here"
+    table = table.knowing(Origin(f"the folder {root} that is here"))
     table = table.leaving_out(
         [
             Rejected(str(root / "0/copy.jpg"), f"a copy of {paths[0]}, which is in train"),
