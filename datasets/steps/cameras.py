@@ -185,7 +185,7 @@ def _moment(text: str) -> datetime:
     return time if is_zoned(time) else time.replace(tzinfo=UTC)
 
 
-STEPS.add(Step("whole photos", before="correct", run=leave_out_whole_photos))
+STEPS.add(Step("whole photos", before="refuse_empty_sources", run=leave_out_whole_photos))
 STEPS.add(Step("clock", before="group", run=start_clock))
 STEPS.add(Step("deployments", before="group", run=fill_deployments))
 STEPS.add(Step("later", before="split", run=hold_out_later))

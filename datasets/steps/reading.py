@@ -23,6 +23,7 @@ from datasets.steps.classes import sort_by_class
 from datasets.steps.copies import leave_out_copies
 from datasets.steps.corrections import correct
 from datasets.steps.earlier import read_earlier
+from datasets.steps.empty_sources import refuse_empty_sources
 from datasets.steps.groups import group
 from datasets.steps.near_duplicates import group_near_duplicates
 from datasets.steps.negatives import train_on_background
@@ -37,7 +38,9 @@ from datasets.steps.unknown import add_unknown
 from datasets.steps.windows import place_in_recordings
 
 #: What the sources hold: usable files with clean labels, without splits but for those that the data name.
-TABLE = (read_earlier, read_sources, check, correct, leave_out_copies, sort_by_class)
+TABLE = (
+    read_earlier, read_sources, check, refuse_empty_sources, correct, leave_out_copies, sort_by_class,
+)  # fmt: skip
 #: What must stay together.
 GROUPS = (rehearse, group, group_near_duplicates, group_sessions)
 #: What teaches and what measures.

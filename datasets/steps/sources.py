@@ -57,11 +57,13 @@ class Sources(NamedTuple):
     names : what the user named, one source each.
     of_rows : the source of each number in the column ``source``; the first may be the earlier run.
     learnable : False if one of them is only for prediction.
+    rejected : number of files and rows that were left out until the sources were read.
     """
 
     names: tuple[str, ...]
     of_rows: tuple[str, ...]
     learnable: bool
+    rejected: int
 
 
 def read_sources(items: Items, asked: Asked) -> Items:
@@ -95,21 +97,21 @@ def read_sources(items: Items, asked: Asked) -> Items:
         rows.insert(0, ("the earlier run", earlier.rows))
     kind = _resolve_kind([frame for _, frame in rows], options, source)
     frame, cut = _joined(rows, kind, options)
-    found = Sources(
-        tuple(names),
-        tuple(name for name, _ in rows),
-        all(one.learnable for one in read),
-    )
+    rejected = [*unread, *(one for some in read for one in some.rejected), *cut]
     items = replace(
-        items,
+        items.leaving_out(rejected),
         frame=_with_distinct_sequences(frame),
         kind=kind,
         source=source,
         multi_label=options.multi_label,
     )
-    rejected = [*unread, *(one for some in read for one in some.rejected), *cut]
-    return items.leaving_out(rejected).knowing(
-        found,
+    return items.knowing(
+        Sources(
+            tuple(names),
+            tuple(name for name, _ in rows),
+            all(one.learnable for one in read),
+            len(items.rejected),
+        ),
         Inputs(lookup),
         Origin("; ".join(one.note for one in read if one.note)),
         Stated(_stated(rows, multi_label=options.multi_label)),

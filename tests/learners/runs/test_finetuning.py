@@ -125,7 +125,9 @@ def test_who_waits_is_told_of_model_and_report_before_onnx_is_written(tmp_path, 
     for name in ("train", "calibrate"):
         monkeypatch.setattr(stages, name, lambda *args, name=name: done.append(name) or run)
     evaluation = SimpleNamespace(predictions=None)
-    monkeypatch.setattr(stages, "predict", lambda *args: done.append("predict") or evaluation)
+    monkeypatch.setattr(
+        stages, "predict", lambda *args: done.append("predict") or (run, evaluation)
+    )
     finetuning.launch(
         Settings().but(out=tmp_path / "run"), announce=lambda run, result: done.append("told")
     )
