@@ -22,7 +22,7 @@ from datasets.core.part import FileOrPart, Part, as_part
 from datasets.core.processes import CRASHED, IsolatedCalls, cores
 from datasets.images.decoded import PictureOpener
 from datasets.images.opening import pixels
-from datasets.kinds.base import KINDS
+from datasets.kinds.base import KINDS, find_kind
 from datasets.spectrograms.pictures import PictureCache, no_signal, read_offset
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners.inference.predictions import (
@@ -127,9 +127,20 @@ class Opener:
             picture = self.spectrogram.image(signal).convert("RGB")
             return Shown(pixels(self.prepared.preprocessing.fit(picture)), at, offset)
         except BadFile as error:
-            return Shown(error, at)
+            return Shown(self._reason(part, error), at)
         except SecondhandError as error:  # the file is fine, the requested span is not
             return Shown(BadFile(part.path, str(error)), at)
+
+    def _reason(self, part: Part, error: BadFile) -> BadFile:
+        """Why a part cannot be read; of a file of another kind, that it is one."""
+        named_as = find_kind(part.path)
+        if self.spectrogram is None or named_as is None or named_as.name == self.spectrogram.kind:
+            return error
+        try:
+            KINDS[self.spectrogram.kind].look(part.path, False)
+        except BadFile as named:
+            return named
+        return error
 
     def _moves(self, offset: float) -> bool:
         return self.recentre and abs(offset) > AWAY
