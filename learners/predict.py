@@ -22,13 +22,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from learners.acceleration import few_collections
 from learners.calls.sections.base import SECTIONS, predict_settings
 from learners.cli import console
 from learners.cli.commands import PredictSettings
 from learners.cli.flags import call_parser
 
 if TYPE_CHECKING:
+    from learners.calls.base import Call
+    from learners.inference.machines import Machines
     from learners.inference.options import Options
+    from learners.inference.predictor import Predictor
     from learners.model.bundle import Bundle
 
 log = logging.getLogger(__name__)
@@ -50,15 +54,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.start(settings)
     if settings.out is None:
         console.require_output()
-    from learners.calls.base import find_call
     from learners.files.published import published
+    from learners.predictions.provenance import Provenance
+
+    command, out = console.as_typed("learners.predict", argv), settings.out
+    with few_collections() as loaded:
+        call, predictor, machines = _loaded(settings)
+        loaded()
+        provenance = Provenance.record(predictor, settings.model, command)
+        with published(out, overwrite=settings.overwrite) as settings.out:
+            status = call.run(predictor, machines, provenance)
+    if out is not None:
+        log.info("Written: %s", out)
+    return status
+
+
+def _loaded(settings: PredictSettings) -> tuple[Call, Predictor, Machines]:
+    """How a call predicts, the predictor of its model, and the machines that compute."""
+    from learners.calls.base import find_call
     from learners.inference.cluster import OnCluster
     from learners.inference.machines import Machines
     from learners.inference.predictor import Predictor
     from learners.model.bundle import load_bundle
     from learners.model.hub import model_folder
     from learners.outputs.base import OUTPUTS
-    from learners.predictions.provenance import Provenance
 
     default = "csv" if settings.out or not sys.stdout.isatty() else "table"
     output = OUTPUTS.find(settings.format or default, "--format")
@@ -77,13 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         opening=options.opening,
         computing=replace(options.computing, device=machines.device),
     )
-    command, out = console.as_typed("learners.predict", argv), settings.out
-    provenance = Provenance.record(predictor, settings.model, command)
-    with published(out, overwrite=settings.overwrite) as settings.out:
-        status = call.run(predictor, machines, provenance)
-    if out is not None:
-        log.info("Written: %s", out)
-    return status
+    return call, predictor, machines
 
 
 def _options(settings: PredictSettings, bundle: Bundle) -> Options:

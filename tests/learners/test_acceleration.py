@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from learners.acceleration import SLEEPING, SingleThreadPool, accelerate
+from learners.acceleration import SLEEPING, SingleThreadPool, accelerate, few_collections
 from learners.machine import keep_thread_count
 from tests.learners.training.test_callbacks import folder, learner  # noqa: F401
 
@@ -95,6 +97,20 @@ def test_memory_is_kept_between_steps(switched_on):
         pytest.skip("this C library has no mallopt")
     assert keeping < plain / 3
     assert other_thread < 5 * 5_000_000 * 4 / 4096 / 2, "not half of the five are touched anew"
+
+
+def test_garbage_is_collected_again_once_a_program_is_loaded(switched_on):
+    assert gc.isenabled()
+    for ends in (True, False):
+        with suppress(KeyboardInterrupt), few_collections() as loaded:
+            assert not gc.isenabled()
+            if not ends:
+                raise KeyboardInterrupt
+            loaded()
+            assert gc.isenabled()
+            assert gc.get_freeze_count() > 1000
+        assert gc.isenabled()
+        assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.slow
