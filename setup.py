@@ -8,7 +8,7 @@ import sys
 
 from setuptools import find_namespace_packages, setup
 
-INSIDE = ("app", "learners", "datasets")
+INSIDE = ("app", "fields", "learners", "datasets")
 DATA = {
     "app": "templates/*",
     "datasets.spectrograms": "presets/*.yaml",

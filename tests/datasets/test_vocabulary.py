@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("app", "datasets", "learners", "secondhand")
+PRODUCT = ("app", "datasets", "fields", "learners", "secondhand")
 
 
 class Vocabulary(NamedTuple):
