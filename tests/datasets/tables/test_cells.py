@@ -208,7 +208,7 @@ def test_there_is_no_other_way_to_write_a_table() -> None:
     """Except for numbers, names of our own, and other programs' formats, which know no guard."""
     others = {
         "datasets/tables/cells.py", "datasets/sources/demos.py", "datasets/sources/public.py",
-        "learners/outputs/camtrap_dp.py", "learners/training/records.py",
+        "fields/cameras/outputs/camtrap_dp.py", "learners/training/records.py",
     }  # fmt: skip
     root = Path(__file__).parents[3]
     writing = {

@@ -27,7 +27,7 @@ from learners.inference.machines import Machines
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
-from learners.outputs.megadetector import Detector
+from fields.cameras.outputs.megadetector import Detector
 from learners.predictions.provenance import Provenance
 from learners.predictions.rows import Feature
 
