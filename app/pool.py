@@ -35,10 +35,10 @@ from learners.active.auditing import read_audit
 from learners.active.embeddings import Embeddings
 from learners.active.listing import train_again
 from learners.active.teaching import Suggestion, labelled_in, suggest
-from learners.cameras.boxes import check_labels_train
 from learners.cameras.bursts import bursts_in
 from learners.cli.console import as_typed
 from learners.loading.predictor import load_predictor
+from learners.model.parts import check_labels_train
 from learners.report.galleries import Pictures, time_span
 from learners.templates import data_uri, render
 

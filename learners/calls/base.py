@@ -82,7 +82,9 @@ class Call:
     def _check(self) -> None:
         others = {name for call in in_order() for name in call.flags} - {*self.flags}
         for name in filter(self.has, (name for name in self._given if name in others)):
-            titles = " or ".join(call.title for call in in_order() if name in call.flags)
+            titles = " or ".join(
+                dict.fromkeys(call.title for call in in_order() if name in call.flags)
+            )
             raise SecondhandError(
                 f"{self._given[name]} is for {titles}, but this call predicts {self.title}. Leave it out"
             )

@@ -27,7 +27,7 @@ def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model(t
     results = tmp_path / "detections.json"
     results.write_text("{}")
     for name, of in {
-        "pictures": call("picture", "a.jpg"),
+        "photos": call("picture", "a.jpg"),
         "recordings": call("sound", "a.wav"),
         "strain": call("strain", "a.hdf5"),
         "embeddings": call("embedding", "a.npz"),
@@ -35,7 +35,7 @@ def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model(t
         "triggers": call("strain", triggers="t.csv", strain="x"),
     }.items():
         assert of.name == name
-    assert len(CALLS) == 7
+    assert len(CALLS) == 8
 
 
 def test_flags_and_conflicts_name_settings():

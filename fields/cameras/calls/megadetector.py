@@ -15,19 +15,19 @@ from datasets.cli.conflicts import Conflict, Refused
 from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError
 from datasets.kinds.finding import named
-from datasets.sources.megadetector import Results, is_detections, read_results
+from fields.cameras.boxes import Boxes
+from fields.cameras.calls.photos import PhotoCall
+from fields.cameras.outputs.megadetector import Detector
+from fields.cameras.sources.megadetector import Results, is_detections, read_results
 from learners.calls.base import CALLS
 from learners.calls.files import Count
-from learners.calls.pictures import PictureCall
 from learners.calls.sections.cameras import CameraSettings
-from learners.cameras.boxes import Boxes
 from learners.cli.commands import PredictSettings
 from learners.inference.decoding import Pieces
 from learners.inference.machines import Machines
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
-from fields.cameras.outputs.megadetector import Detector
 from learners.predictions.provenance import Provenance
 from learners.predictions.rows import Feature
 
@@ -46,13 +46,13 @@ def _files(settings: PredictSettings) -> tuple[list[Path], list[str]]:
     return [*dict.fromkeys(files)], others
 
 
-class MegaDetectorCall(PictureCall):
+class MegaDetectorCall(PhotoCall):
     """A JSON names its pictures itself, so it is given without them; several are those of several cameras."""
 
     name, title, order = "megadetector", "the boxes of MegaDetector's JSON", 20
-    flags = (*PictureCall.flags, "windows", "min_box_confidence")
+    flags = (*PhotoCall.flags, "windows", "min_box_confidence")
     conflicts = (
-        *PictureCall.conflicts,
+        *PhotoCall.conflicts,
         Conflict("windows", "events", "a row is either a box or an event"),
         Refused("cluster", "the boxes of a detector are predicted on one machine", "leave it out"),
     )

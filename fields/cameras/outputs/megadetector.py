@@ -16,14 +16,14 @@ from datasets.core.address import is_address
 from datasets.core.files import write_beside
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import Kind
-from datasets.sources.megadetector import detector_categories
+from fields.cameras.sources.megadetector import detector_categories
 from learners.files.jsonable import jsonable
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output
 from learners.predictions.rows import Feature, RowSettings
 
 if TYPE_CHECKING:
-    from datasets.sources.megadetector import Detections, Results
+    from fields.cameras.sources.megadetector import Detections, Results
 
 log = logging.getLogger(__name__)
 

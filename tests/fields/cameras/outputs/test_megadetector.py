@@ -17,7 +17,7 @@ from PIL import Image
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Box
 from datasets.images.boxes import crop_to
-from datasets.sources.megadetector import read_detections
+from fields.cameras.sources.megadetector import read_detections
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle, save_bundle
 from learners.predict import main

@@ -15,8 +15,8 @@ from PIL import Image
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.items.splits import split_units
 from datasets.sources.base import ReadOptions
-from datasets.sources.megadetector import read_detections, read_items, read_results
 from datasets.steps.reading import load_table
+from fields.cameras.sources.megadetector import read_detections, read_items, read_results
 
 BOX = [0.1, 0.2, 0.3, 0.4]
 

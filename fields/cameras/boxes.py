@@ -13,11 +13,12 @@ from datasets.core.errors import BadFile, SecondhandError, counted
 from datasets.core.part import Part
 from learners.inference.decoding import Pieces
 from learners.inference.predictions import DetailedPrediction, Floats, stack_outputs
+from learners.model.parts import boxes_alone, trained_on_boxes
 from learners.rule.reasons import Reason, Why
 
 if TYPE_CHECKING:
     from datasets.items.items import Items
-    from datasets.sources.megadetector import Results
+    from fields.cameras.sources.megadetector import Results
     from learners.model.bundle import Bundle
 
 log = logging.getLogger(__name__)
@@ -79,29 +80,9 @@ class WholePhotos(Pieces):
         return super().__call__(file)
 
 
-def trained_on_boxes(bundle: Bundle) -> bool:
-    """Whether a model was trained on boxes of pictures, as a detector finds them, and not on whole pictures."""
-    return bool(bundle.provenance.get("boxes"))
-
-
-def boxes_alone(bundle: Bundle) -> bool:
-    """Whether a model was trained on boxes of pictures and on no whole picture."""
-    boxes = bundle.provenance.get("boxes")
-    return bool(boxes) and bundle.provenance.get("items", boxes) == boxes
-
-
-def check_labels_train(bundle: Bundle, model: str) -> None:
-    """Raise SecondhandError if labels of whole files cannot train a model, because it learns from boxes."""
-    if boxes_alone(bundle):
-        raise SecondhandError(
-            f"{model} was trained on boxes of photos, so labels of whole photos cannot train it. Run MegaDetector on them, then "
-            f"predict its JSON with --windows --out boxes.csv, correct the labels there, and train --from {model} --data boxes.csv"
-        )
-
-
 def check_whole_photos(origin: Bundle | None, table: Items) -> None:
     """Raise SecondhandError if new items are whole photos, but ``origin`` was trained on boxes alone; with the items of its
-    run they are left out already (`datasets.steps.cameras.leave_out_whole_photos`)."""
+    run they are left out already (`fields.cameras.steps.leave_out_whole_photos`)."""
     if origin is None or not boxes_alone(origin):
         return
     from datasets.items.columns import is_rehearsed
@@ -114,17 +95,17 @@ def check_whole_photos(origin: Bundle | None, table: Items) -> None:
         )
 
 
-def pieces_for(bundle: Bundle) -> Pieces:
-    """The pieces of files in which no detector has found boxes."""
-    return WholePhotos() if trained_on_boxes(bundle) else Pieces()
-
-
 def name_detections(bundle: Bundle, paths: Sequence[str]) -> None:
     """Name the results of a detector in folders of photos for a model of boxes."""
-    from datasets.sources.megadetector import has_detections
+    from fields.cameras.sources.megadetector import has_detections
 
     folders = (
         [as_path(path) for path in paths if is_folder(path)] if trained_on_boxes(bundle) else []
     )
     for file in filter(has_detections, chain.from_iterable(folder.iterdir() for folder in folders)):
         log.warning("%s has the boxes of a detector. To predict them, name it instead", file)
+
+
+def whole_photos(bundle: Bundle) -> Pieces | None:
+    """The pieces of files in which no detector has found boxes, for a model of boxes; None for others."""
+    return WholePhotos() if trained_on_boxes(bundle) else None

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from app.boxes import WHOLE_PHOTO, judged_whole, names
 from app.corrected import NOT_KEPT, correct
 from app.feedback import Feedback
 from app.interface import ask
@@ -21,10 +20,12 @@ from app.pool import Labelling
 from app.rules import rule_at
 from app.serving import Served, Site
 from app.settings import PageSettings
+from app.uploads import names
 from app.views import answer_html, as_json, note_html, table_html
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Box
 from datasets.steps.reading import read_items
+from fields.cameras.page import WHOLE_PHOTO, judged_whole
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
 from learners.suggest import main as suggest

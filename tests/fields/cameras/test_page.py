@@ -15,9 +15,9 @@ from typing import Any, cast
 
 import pytest
 
-from app.bursts import bursts_html
 from app.rules import PageRule
 from datasets.kinds.base import KINDS
+from fields.cameras.page import bursts_html
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.rule.thresholds import Threshold

@@ -12,29 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING
 
+from app.uploads import UPLOADS, Cut, Upload
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.json_files import read_json
 from datasets.core.part import Part
 from datasets.core.processes import call_isolated
-from learners.cameras.boxes import Boxes, boxes_alone, trained_on_boxes
-from learners.rule.reasons import Reason
+from fields.cameras.boxes import Boxes
 
 if TYPE_CHECKING:
-    from datasets.sources.megadetector import Detections
-    from learners.inference.predictions import Prediction
-    from learners.inference.predictor import Predictor
-
-#: About a whole photo that a model of boxes has judged, for the visitor.
-WHOLE_PHOTO = (
-    "The whole photo was judged, but the model was trained on animals cut out of their photos by a detector's boxes. It is "
-    "less often right here, and its probabilities are not calibrated. Under “Several files”, give the photo together with "
-    "MegaDetector's JSON."
-)
-#: Boxes for each file that the page takes at once.
-BOXES = 8
-
-#: What of a photo is predicted, or the reason why it is not.
-Cut = tuple[Part, BadFile | Reason | None]
+    from fields.cameras.sources.megadetector import Detections
 
 
 def is_json(file: str) -> bool:
@@ -43,7 +29,7 @@ def is_json(file: str) -> bool:
 
 
 def cut(files: Sequence[str], classes: Sequence[str], uploads: str, most: int) -> list[Cut]:
-    """What is predicted of uploaded photos: the boxes that a JSON among the files has of them, else all of each photo.
+    """What is predicted of uploaded photos: the boxes that the JSON among the files has of them.
 
     Parameters
     ----------
@@ -55,12 +41,10 @@ def cut(files: Sequence[str], classes: Sequence[str], uploads: str, most: int) -
     ------
     SecondhandError : there are several JSON files, or no photo; or too many boxes. BadFile : the JSON cannot be used.
     """
-    from datasets.sources.megadetector import Results
+    from fields.cameras.sources.megadetector import Results
 
     results = [file for file in files if is_json(file)]
     photos = [file for file in files if not is_json(file)]
-    if not results:
-        return [(Part(photo), None) for photo in photos]
     if len(results) > 1 or not photos:
         raise SecondhandError(
             f"{len(results)} JSON files and {len(photos)} photos were sent. Send the photos together with the one JSON of "
@@ -118,7 +102,7 @@ def _read_renamed(given: tuple[Path, tuple[str, ...]]) -> Detections:
 
     ``given`` : a copy of the JSON, which is written anew, and the names of the photos.
     """
-    from datasets.sources.megadetector import read_detections
+    from fields.cameras.sources.megadetector import read_detections
 
     file, photos = given
     content, bare = read_json(file), Counter(map(_bare, photos))
@@ -140,31 +124,6 @@ def _bare(name: str) -> str:
     return "".join(filter(str.isalnum, plain))[-40:]
 
 
-def of_boxes(predictor: Predictor) -> bool:
-    """Whether a model was trained on boxes of photos."""
-    return trained_on_boxes(predictor.bundle)
-
-
-def learns_from(predictor: Predictor, answer: Prediction) -> bool:
-    """Whether the label of an answer can train the model: one of a whole photo cannot train a model of boxes."""
-    return answer.part.box is not None or not boxes_alone(predictor.bundle)
-
-
-def judged_whole(predictor: Predictor, answers: Sequence[Prediction]) -> bool:
-    """Whether a model of boxes has judged a whole photo."""
-    return of_boxes(predictor) and any(one.best and one.part.box is None for one in answers)
-
-
-def names(answers: Sequence[Prediction]) -> list[str]:
-    """The names of files for visitors, with the number of the box where a part of a photo was predicted."""
-    shown, count = list[str](), Counter[str]()
-    for one in answers:
-        count[one.path] += 1
-        box = "" if one.part.box is None else f", box {count[one.path]}"
-        shown.append(f"{Path(one.path).name}{box}")
-    return shown
-
-
-def are_boxes(answers: Sequence[Prediction]) -> bool:
-    """Whether parts of photos were predicted."""
-    return any(one.part.box is not None for one in answers)
+UPLOADS.add(
+    Upload("boxes of a detector", label="MegaDetector's JSON of them", claims=is_json, cut=cut)
+)
