@@ -15,10 +15,10 @@ from app.page import PAGE, OnPage
 from app.rules import PageRule, answers_events
 from app.uploads import are_boxes
 from app.views import explanation, headline
-from datasets.cameras.clock import Clock
 from datasets.tables.cells import write_rows
 from fields.cameras.boxes import WHOLE
-from learners.cameras.bursts import Bursts
+from fields.cameras.bursts import Bursts
+from fields.cameras.clock import Clock
 from learners.inference.predictions import Prediction, cell
 from learners.inference.predictor import Predictor
 from learners.model.parts import trained_on_boxes

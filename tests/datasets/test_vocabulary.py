@@ -39,11 +39,8 @@ FEATURES = {
     "events of pictures": Vocabulary(
         r"\b(Bursts|bursts|bursts_\w+|fit_event_threshold|merge_frames)\b",
         {
-            "learners/cameras/": "the feature",
             "fields/cameras/": "the feature",
             "app/pool.py": "labels the photos of an event at once",
-            "learners/active/discovery.py": "counts an event once",
-            "learners/tasks/single.py": "fits the threshold of a model for events",
         },
     ),
     "events of recordings": Vocabulary(
@@ -60,17 +57,13 @@ FEATURES = {
         r"\b([Cc]lock|[Dd]eployments?|TIME_AND_PLACE|WhenAndWhere|BY_DEPLOYMENT)\b",
         {
             "datasets/cameras/": "the feature",
-            "learners/cameras/": "its columns, and events by time",
             "fields/cameras/": "the feature",
             "datasets/audio/recorders.py": "the clock of a recorder, in its own notes",
             "datasets/core/recorded.py": "the columns of a table",
-            "datasets/steps/cameras.py": "its steps",
             "datasets/items/settings.py": "its flag",
             "datasets/items/columns.py": "a column that items are grouped by",
             "datasets/sources/coco.py": "a column of the format",
             "datasets/sources/programs.py": "a column of the formats",
-            "learners/calls/recorded.py": "its columns",
-            "learners/calls/sections/cameras.py": "its flag",
             "learners/cli/settings.py": "its flag among those of files",
         },
     ),
@@ -115,10 +108,8 @@ FEATURES = {
     "boxes of a detector": Vocabulary(
         r"\b([Dd]etections|Box|Boxes|WholePhotos|NOT_ANIMAL|trained_on_boxes|boxes_alone|min_box_confidence)\b|\.box\b",
         {
-            "learners/cameras/": "the feature: prediction of boxes",
             "fields/cameras/": "the feature",
             "app/serving.py": "predicts a part of an upload",
-            "learners/calls/sections/cameras.py": "its flag",
             "datasets/core/part.py": "a field of Part",
             "datasets/images/boxes.py": "opens the box of a picture",
             "datasets/sources/coco.py": "a column of the format",

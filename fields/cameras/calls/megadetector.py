@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from datasets.cameras.clock import Clock
 from datasets.cli.conflicts import Conflict, Refused
 from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError
@@ -18,10 +17,10 @@ from datasets.kinds.finding import named
 from fields.cameras.boxes import Boxes
 from fields.cameras.calls.photos import PhotoCall
 from fields.cameras.outputs.megadetector import Detector
+from fields.cameras.sections import CameraSettings
 from fields.cameras.sources.megadetector import Results, is_detections, read_results
 from learners.calls.base import CALLS
 from learners.calls.files import Count
-from learners.calls.sections.cameras import CameraSettings
 from learners.cli.commands import PredictSettings
 from learners.inference.decoding import Pieces
 from learners.inference.machines import Machines
@@ -79,12 +78,6 @@ class MegaDetectorCall(PhotoCall):
             )
         return read_results(files, settings.of(CameraSettings).min_box_confidence)
 
-    @cached_property
-    def clock(self) -> Clock:
-        clock = super().clock
-        clock.sequences = self.detections.sequences
-        return clock
-
     def pieces(self) -> Pieces:
         return Boxes(self.detections, self.bundle.classes)
 
@@ -93,6 +86,7 @@ class MegaDetectorCall(PhotoCall):
         return super().in_windows or self.output.parts
 
     def features(self) -> Sequence[Feature]:
+        self.clock.sequences = self.detections.sequences
         return [Detector(self.detections), *super().features()]
 
     def files(self, skipped: Counter[str]) -> Iterator[str]:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from datasets.cli.conflicts import Conflict
 from fields.cameras.boxes import name_detections
+from fields.cameras.bursts import bursts_under
+from fields.cameras.clock import Clock
+from fields.cameras.when import WhenAndWhere
 from learners.calls.base import CALLS
 from learners.calls.pictures import PictureCall
 from learners.calls.sections.events import EventSettings
-from learners.cameras.bursts import bursts_under
 from learners.inference.predictor import Predictor
 from learners.predictions.rows import Merge
 
@@ -24,6 +26,11 @@ class PhotoCall(PictureCall):
         *PictureCall.conflicts,
         Conflict("events", "threshold_per_class", "an event of pictures has one threshold"),
     )
+
+    @property
+    def clock(self) -> Clock:
+        """Time and place of the photos."""
+        return next(one.clock for one in self.added if isinstance(one, WhenAndWhere))
 
     @property
     def lists_all(self) -> bool:

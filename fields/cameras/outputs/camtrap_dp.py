@@ -20,13 +20,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from datasets.cameras.clock import Clock, is_zoned, iso
-from datasets.cameras.deployments import Deployment
 from datasets.core.address import is_address, member, split
 from datasets.core.files import file_beside, write_beside
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import Kind, find_kind
-from learners.cameras.when import WhenAndWhere
+from fields.cameras.clock import Clock, is_zoned, iso
+from fields.cameras.deployments import Deployment
+from fields.cameras.when import WhenAndWhere
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS, Output, only_for
 from learners.predictions.rows import RowSettings

@@ -23,9 +23,9 @@ from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.loaded import Loaded
 from datasets.items.settings import SignalSettings
 from datasets.steps.base import Asked
-from datasets.steps.cameras import clock_of
 from datasets.steps.reading import load_grouped, read_items
 from datasets.steps.split import divide
+from fields.cameras.steps import clock_of
 from learners.runs.run import load_items
 from tests.asked import asked
 from tests.datasets.images.test_capture_time import photo

@@ -22,7 +22,7 @@ from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.rule.thresholds import Threshold
 from tests.datasets.images.test_capture_time import photo
-from tests.learners.cameras.test_bursts import CLASSES, frame
+from tests.fields.cameras.test_bursts import CLASSES, frame
 from tests.learners.rules import plain_rule
 
 RULE = replace(plain_rule(3, threshold=0.5), events=Threshold(0.9, math.nan, math.nan))

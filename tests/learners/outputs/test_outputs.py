@@ -14,8 +14,6 @@ import pandas as pd
 import pytest
 
 from datasets.audio.settings import MelSettings
-from datasets.cameras.clock import TIME_AND_PLACE, Clock
-from datasets.cameras.deployments import read_deployments
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
@@ -25,8 +23,10 @@ from datasets.sources.base import ReadOptions, read_source
 from datasets.steps.reading import load_table
 from datasets.strain.settings import QScanSettings
 from datasets.tables.cells import read_cells
+from fields.cameras.clock import TIME_AND_PLACE, Clock
+from fields.cameras.deployments import read_deployments
+from fields.cameras.when import WhenAndWhere
 from learners.active.listing import as_text
-from learners.cameras.when import WhenAndWhere
 from learners.events.merging import Events
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS

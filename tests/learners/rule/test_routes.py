@@ -168,7 +168,7 @@ def test_events_of_recordings_and_of_pictures_answer_as_predict(
     assert answers(windows) == answers(predicted(model, outputs, threshold=0.45))
     assert len(events_of(again, 0.0, model.rule))
     if rule := model.rule.but(threshold=0.45).for_events:
-        from learners.cameras.bursts import merge_frames
+        from fields.cameras.bursts import merge_frames
 
         alone = [one for one in shown if one.reason in ("", "ambiguous")]
         events = [merge_frames([one], rule).label for one in alone]

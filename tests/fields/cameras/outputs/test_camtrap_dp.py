@@ -18,12 +18,12 @@ import jsonschema
 import pytest
 from PIL import Image
 
-from datasets.cameras.clock import Clock
-from datasets.cameras.deployments import read_deployments
 from datasets.core.part import Box, Part
 from datasets.sources.base import ReadOptions, read_source
-from learners.cameras.bursts import Bursts
-from learners.cameras.when import WhenAndWhere
+from fields.cameras.bursts import Bursts
+from fields.cameras.clock import Clock
+from fields.cameras.deployments import read_deployments
+from fields.cameras.when import WhenAndWhere
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS
 from learners.predictions.rows import RowSettings

@@ -7,8 +7,8 @@ import re
 from datetime import UTC, date, datetime, timezone, tzinfo
 from enum import StrEnum
 
-from datasets.cameras.deployments import Deployment
 from datasets.core.address import split
+from fields.cameras.deployments import Deployment
 
 #: Digits at the end of a name, by which a camera numbers its files, and what is before them.
 _NUMBERED = re.compile(r"(.*?)(\d+)")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.cameras.clock import Clock, iso
 from datasets.core.address import split
 from datasets.core.errors import SecondhandError, counted
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS, Kind
+from fields.cameras.clock import Clock, iso
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import (
     Prediction,
@@ -285,7 +285,7 @@ def fit_event_threshold(
     table : the items of the run, with the times of their files, and their deployments.
     outside : of cross-fitted items, bool [n], the rule that is not measured to themselves.
     """
-    from datasets.steps.cameras import (
+    from fields.cameras.steps import (
         clock_of,  # with pandas, which an answer of a model does without
     )
 

@@ -10,13 +10,13 @@ from itertools import chain, count
 from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard, TypeVar
 
-from datasets.cameras.clock_change import Change, ClockChanges, change_at
-from datasets.cameras.deployments import SAME_CLOCK, Deployment, Deployments
 from datasets.core.address import as_path, split
 from datasets.core.part import Part
 from datasets.core.recorded import Recorded
 from datasets.core.scanning import absolute_path, below
 from datasets.kinds.base import find_kind
+from fields.cameras.clock_change import Change, ClockChanges, change_at
+from fields.cameras.deployments import SAME_CLOCK, Deployment, Deployments
 
 if TYPE_CHECKING:
     from datasets.kinds.base import PictureInfo

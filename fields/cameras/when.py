@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from datasets.cameras.clock import TIME_AND_PLACE, Clock
 from datasets.kinds.base import KINDS
+from fields.cameras.clock import TIME_AND_PLACE, Clock
 from learners.inference.predictions import Prediction
 from learners.predictions.rows import Feature
 
@@ -22,7 +22,7 @@ def when_and_where(
     """Columns of time and place for the predictions of some rows of a table; none where GPS times are asked for."""
     import pandas as pd  # which an answer of a model does without
 
-    from datasets.steps.cameras import clock_of
+    from fields.cameras.steps import clock_of
 
     kind = KINDS[table.kind]
     if kind.gps:

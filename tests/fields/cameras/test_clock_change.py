@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from datasets.cameras.clock import Clock, iso
-from datasets.cameras.deployments import read_deployments
-from learners.cameras.bursts import events_of
+from fields.cameras.bursts import events_of
+from fields.cameras.clock import Clock, iso
+from fields.cameras.deployments import read_deployments
 from tests.datasets.images.test_capture_time import photo
 
 FORWARD, BACK = (

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 
 import pandas as pd
 
-from datasets.cameras.clock import Clock, is_zoned, iso
-from datasets.cameras.deployments import read_deployments
 from datasets.cameras.settings import PlaceSettings
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.recorded import iso_time
@@ -21,6 +19,8 @@ from datasets.items.settings import SplitSettings
 from datasets.items.splits import SPLITS, are_named
 from datasets.steps.base import STEPS, Asked, Step
 from datasets.steps.earlier import Earlier
+from fields.cameras.clock import Clock, is_zoned, iso
+from fields.cameras.deployments import read_deployments
 
 log = logging.getLogger(__name__)
 

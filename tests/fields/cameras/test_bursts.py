@@ -14,12 +14,12 @@ import pytest
 from PIL import Image
 from scipy.special import log_softmax, softmax
 
-from datasets.cameras.clock import Clock
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
 from datasets.items.items import Items
-from learners.cameras.bursts import Bursts, events_of, fit_event_threshold, merge_frames
+from fields.cameras.bursts import Bursts, events_of, fit_event_threshold, merge_frames
+from fields.cameras.clock import Clock
 from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor

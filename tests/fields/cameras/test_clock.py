@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from datasets.cameras.clock import Clock, TimeAndPlace, iso
-from datasets.cameras.deployments import Deployment, read_deployments
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
+from fields.cameras.clock import Clock, TimeAndPlace, iso
+from fields.cameras.deployments import Deployment, read_deployments
 from tests.datasets.audio.recordings import recording
 from tests.datasets.images.test_capture_time import photo
 
