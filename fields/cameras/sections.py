@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets.cameras.settings import DEPLOYMENTS
 from datasets.cli.options import Limits, option
+from fields.cameras.settings import DEPLOYMENTS
 from learners.calls.sections.base import SECTIONS, Section
 
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import pandas as pd
 
-from datasets.cameras.settings import PlaceSettings
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.recorded import iso_time
 from datasets.items.columns import is_rehearsed
@@ -21,6 +20,7 @@ from datasets.steps.base import STEPS, Asked, Step
 from datasets.steps.earlier import Earlier
 from fields.cameras.clock import Clock, is_zoned, iso
 from fields.cameras.deployments import read_deployments
+from fields.cameras.settings import PlaceSettings
 
 log = logging.getLogger(__name__)
 

@@ -56,7 +56,6 @@ FEATURES = {
     "time and place": Vocabulary(
         r"\b([Cc]lock|[Dd]eployments?|TIME_AND_PLACE|WhenAndWhere|BY_DEPLOYMENT)\b",
         {
-            "datasets/cameras/": "the feature",
             "fields/cameras/": "the feature",
             "datasets/audio/recorders.py": "the clock of a recorder, in its own notes",
             "datasets/core/recorded.py": "the columns of a table",
@@ -64,7 +63,6 @@ FEATURES = {
             "datasets/items/columns.py": "a column that items are grouped by",
             "datasets/sources/coco.py": "a column of the format",
             "datasets/sources/programs.py": "a column of the formats",
-            "learners/cli/settings.py": "its flag among those of files",
         },
     ),
     "tiers": Vocabulary(
@@ -118,7 +116,6 @@ FEATURES = {
             "datasets/sources/voc.py": "columns of the format",
             "datasets/kinds/picture.py": "columns of the parts of a picture",
             "datasets/items/columns.py": "columns of a table",
-            "datasets/sources/settings.py": "its flag",
             "learners/evaluation/held_out.py": "columns of the predictions of a run",
             "learners/rule/reasons.py": "a reason",
             "learners/model/parts.py": "a model of parts of pictures",
