@@ -211,6 +211,7 @@ def test_there_is_no_other_way_to_write_a_table() -> None:
         "fields/cameras/outputs/camtrap_dp.py", "learners/training/records.py",
     }  # fmt: skip
     root = Path(__file__).parents[3]
+    others = {name for name in others if (root / name).exists()}  # a field may be left out
     writing = {
         str(file.relative_to(root))
         for layer in ("fields", "app", "learners", "datasets")

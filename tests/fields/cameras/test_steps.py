@@ -16,6 +16,7 @@ from datasets.items.facts import Groups, Later, Unsplit
 from datasets.items.items import Items
 from datasets.items.settings import SplitSettings
 from datasets.steps.reading import read_items
+from fields.cameras.steps import clock_of
 from tests.asked import asked
 from tests.datasets.images.test_capture_time import photo
 
@@ -130,3 +131,12 @@ def test_deployments_are_groups(photos: Path, tmp_path: Path, caplog) -> None:
     by_label.to_csv(tmp_path / "items.csv", index=False)
     by_table = read(tmp_path / "items.csv", group_by="deployment").frame
     assert by_table["group"].tolist() == frame["group"].tolist()
+
+
+def test_sequences_of_a_table_are_events(photos: Path, tmp_path: Path) -> None:
+    """Of photos of one sequence, whatever their times."""
+    lines = ["path,label,seq_id"]
+    for n, file in enumerate(sorted(photos.glob("*/*.jpg"))):
+        lines.append(f"{file},{file.parent.name},s{n // 10}")
+    (tmp_path / "items.csv").write_text("\n".join(lines))
+    assert {*clock_of(read(tmp_path / "items.csv")).sequences.values()} == {"s0", "s1", "s2", "s3"}
