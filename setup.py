@@ -8,10 +8,11 @@ import sys
 
 from setuptools import find_namespace_packages, setup
 
-INSIDE = ("app", "learners", "datasets")
+INSIDE = ("app", "fields", "learners", "datasets")
 DATA = {
     "app": "templates/*",
     "datasets.spectrograms": "presets/*.yaml",
+    "fields.cameras": "templates/*",
     "learners": "presets/*.yaml",
     "learners.backbones": "*.txt",
     "learners.report": "templates/*",

@@ -21,10 +21,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from app.boxes import is_json
 from app.door import Traffic
 from app.rules import rule_at
 from app.serving import Busy, Site
+from app.uploads import tells_parts
 from app.views import under_rule
 from datasets.core.errors import SecondhandError
 from learners.rule.thresholds import check_threshold
@@ -142,7 +142,9 @@ async def _predict(site: Site, form: FormData) -> list[dict[str, Any]]:
     folder = Path(site.uploads) / secrets.token_hex(16)
     try:
         paths = await asyncio.to_thread(_write, files, folder)
-        name = str(model) if model else site.choose([p for p in paths if not is_json(p)] or paths)
+        name = (
+            str(model) if model else site.choose([p for p in paths if not tells_parts(p)] or paths)
+        )
         served = site.models[name]
         rule = rule_at(served.predictor, threshold)
         answers = await site.predict_many(name, paths, at)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from app.boxes import learns_from, of_boxes
 from app.dial import Dial
 from app.feedback import Feedback
 from app.labels import Choices, Row
@@ -20,10 +19,12 @@ from datasets.core.errors import SecondhandError, counted
 from datasets.items.labels import JOIN
 from learners.active.listing import train_again
 from learners.cli.console import as_typed
+from learners.model.parts import boxes_alone, trained_on_boxes
 from learners.templates import render
 
 if TYPE_CHECKING:
     from learners.inference.predictions import Prediction
+    from learners.inference.predictor import Predictor
 
 
 #: Why the label of a whole photo is not stored for a model of boxes.
@@ -55,7 +56,7 @@ def correction_part(
     if feedback is not None:
         what = (
             "Boxes and their labels"
-            if of_boxes(site.models[name].predictor)
+            if trained_on_boxes(site.models[name].predictor.bundle)
             else "The file and this label"
         )
         info += f"{what} are stored for the next training."
@@ -189,3 +190,8 @@ def _words(row: Row) -> str:
         moment += f", {float(row['start'] or 0):g} to {float(row['end']):g} s"
     day = row.get("time", "")[:10]
     return f"{Path(row['path']).name}{moment}: {row['label']}{f' ({day})' if day else ''}"
+
+
+def learns_from(predictor: Predictor, answer: Prediction) -> bool:
+    """Whether the label of an answer can train the model: one of a whole photo cannot train a model of boxes."""
+    return answer.part.box is not None or not boxes_alone(predictor.bundle)

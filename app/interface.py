@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from app.about import Example, card_text, examples, report_html
-from app.boxes import WHOLE_PHOTO, are_boxes, judged_whole, names, of_boxes
-from app.bursts import bursts_html
 from app.corrected import correction_part, corrections_tab, no_label
 from app.dial import Dial
 from app.labels import Choices
+from app.page import above_table, invitation, remark
 from app.panels import panels_html
 from app.pool import Alike, Labelling, alike_part, label_tab
 from app.serving import Served, Site
+from app.uploads import UPLOADS, names
 from app.views import (
     QUIET,
     Seen,
@@ -29,7 +29,6 @@ from app.views import (
     table_html,
 )
 from datasets.core.errors import SecondhandError
-from learners.cameras.boxes import WHOLE
 from learners.templates import render
 
 if TYPE_CHECKING:
@@ -178,8 +177,8 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
     served = site.models[name]
     dial, predictor = Dial(served.predictor), served.predictor
     words = f"Choose a file. {classes_words(predictor.classes)}"
-    if of_boxes(predictor):
-        words += f" {WHOLE}: choose a photo of one animal and little else, or give photos with MegaDetector's JSON under “Several files”."
+    if invited := invitation(predictor):
+        words += f" {invited}"
     waiting = no_answer_html(words, "")
     seen = gr.State(Seen(), time_to_live=3600)
     with gr.Row(elem_classes="sh-file"):
@@ -218,8 +217,8 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             return no_answer_html(seen.error) if seen.error else waiting
         rule = dial.rule(None if by_model else place)
         shown = listed(rule.judge(seen.answers[0]), served.top)
-        whole = WHOLE_PHOTO if judged_whole(predictor, seen.answers) else ""
-        return answer_html(shown, rule, predictor.rule.calibrator.temperature, whole)
+        remarks = remark(predictor, seen.answers)
+        return answer_html(shown, rule, predictor.rule.calibrator.temperature, remarks)
 
     async def predict(
         path: str | None, moment: float | None, by_model: bool, place: float
@@ -283,7 +282,7 @@ def _several(site: Site, name: str, rules: Rules) -> None:
     seen = gr.State(Seen(), time_to_live=3600)
     label = f"Up to {site.settings.max_files} {served.kind} files"
     if served.kind.photo:
-        label += ", and MegaDetector's JSON of them"
+        label += "".join(f", and {one.label}" for one in UPLOADS.values())
     files = raw(gr.File(elem_id=f"files-{number}", file_count="multiple", label=label))
     also = " and GPS time" if served.kind.gps else ""
     gr.HTML(note_html(f"The rule{also} chosen under “One file” applies here too."))
@@ -297,10 +296,9 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         rule = rules.dial.rule(None if by_model else place)
         judged = [rule.judge(answer) for answer in seen.answers]
         shown = [listed(answer, served.top) for answer in judged]
-        whole = note_html(WHOLE_PHOTO) if judged_whole(served.predictor, seen.answers) else ""
-        # An event is of photos, not of their boxes.
-        events = "" if are_boxes(judged) else bursts_html(judged, rule, served.predictor)
-        return whole + events + table_html(shown, rule, seen.labels)
+        said = remark(served.predictor, seen.answers)
+        above = above_table(judged, rule, served.predictor)
+        return (note_html(said) if said else "") + above + table_html(shown, rule, seen.labels)
 
     async def predict(
         paths: list[str], moment: float | None, by_model: bool, place: float

@@ -35,10 +35,10 @@ from learners.active.auditing import read_audit
 from learners.active.embeddings import Embeddings
 from learners.active.listing import train_again
 from learners.active.teaching import Suggestion, labelled_in, suggest
-from learners.cameras.boxes import check_labels_train
-from learners.cameras.bursts import bursts_in
 from learners.cli.console import as_typed
 from learners.loading.predictor import load_predictor
+from learners.model.parts import check_labels_train
+from learners.predictions.together import shown_together
 from learners.report.galleries import Pictures, time_span
 from learners.templates import data_uri, render
 
@@ -155,7 +155,7 @@ class Labelling(Pool):
     """The files to label next, and the labels, in a table: ``new-labels.csv`` for ``new/``.
 
     Nothing else is stored, so labelling continues where it stopped. Skipped files come again last. The photos of a burst
-    (`bursts_in`) get one label at once.
+    (`shown_together`) get one label at once.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class Labelling(Pool):
 
     def _find_bursts(self) -> list[list[int]]:
         paths = [suggestion.part.path for suggestion in self.order]
-        return bursts_in(paths, self.predictor.kind)
+        return shown_together(paths, self.predictor.kind)
 
     def _in_order(self, files: Iterator[str], most: int) -> list[Suggestion]:
         pool = teaching.Pool(self.predictor, files, labelled_in(self.model))

@@ -15,10 +15,10 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.boxes import BOXES, Cut, cut, is_json
 from app.feedback import Feedback
 from app.rules import answers_events
 from app.settings import PageSettings
+from app.uploads import MOST_PARTS, Cut, cut, tells_parts
 from app.views import without_paths
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Box, Part
@@ -353,7 +353,7 @@ class Site:
 
     async def predict_many(self, name: str, files: list[str], at: float | None) -> list[Prediction]:
         """Predictions for several files: one place in the queue for all, a batch at a time. If a detector's JSON is among
-        photos, a prediction for each of their boxes (`app.boxes.cut`).
+        photos, a prediction for each of their boxes (`app.uploads.cut`).
 
         Raises
         ------
@@ -366,7 +366,7 @@ class Site:
         if len(files) == 1:
             return [await self.predict(name, files[0], at)]
         pieces: list[Cut] = [(Part(file), None) for file in files]
-        if self.models[name].kind.photo and any(map(is_json, files)):
+        if self.models[name].kind.photo and any(map(tells_parts, files)):
             try:
                 reading = asyncio.to_thread(self._cut, name, files)
                 pieces = await asyncio.wait_for(reading, timeout=PATIENT)
@@ -387,12 +387,12 @@ class Site:
         return await asyncio.gather(*(one(*piece) for piece in pieces))
 
     def _cut(self, name: str, files: list[str]) -> list[Cut]:
-        """What of photos is predicted, see `app.boxes.cut`. The error names no folder of this machine."""
+        """What of photos is predicted, see `app.uploads.cut`. The error names no folder of this machine."""
         inside = os.path.join(os.path.realpath(self.uploads), "")
         if not all(os.path.realpath(file).startswith(inside) for file in files):
             raise SecondhandError("Only files that were uploaded here are opened.")
         try:
-            most = BOXES * self.settings.max_files
+            most = MOST_PARTS * self.settings.max_files
             return cut(files, self.models[name].predictor.classes, self.uploads, most)
         except BadFile as error:
             raise SecondhandError(f"{Path(error.path).name}: {error.reason}") from None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from app.boxes import are_boxes, names
+from app.uploads import are_boxes, names
 from datasets.core.errors import counted
 from datasets.items.labels import parse_names
 from datasets.tables.cells import csv_bytes

@@ -21,7 +21,17 @@ include_patterns = [
     "*.md", "docs/*.md", "notebooks/*.ipynb", "benchmarks/README.md",
 ]  # fmt: skip
 # Not even looked through.
-exclude_patterns = [".*", "docs/_build", "runs", "tests", "app", "learners", "datasets", "build"]
+exclude_patterns = [
+    ".*",
+    "docs/_build",
+    "runs",
+    "tests",
+    "app",
+    "fields",
+    "learners",
+    "datasets",
+    "build",
+]
 
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from learners.active.listing import as_text, train_again, write_list
     from learners.active.sheets import Shot
     from learners.active.teaching import Pool, suggest
-    from learners.cameras.boxes import check_labels_train
+    from learners.model.parts import check_labels_train
 
     pool = Pool.open(settings, settings.paths, settings.out)
     if not settings.mine:

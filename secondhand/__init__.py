@@ -8,7 +8,7 @@
     for answer in secondhand.load_predictor(model).predict(["a.jpg"]):
         print(answer.label, answer.probability, answer.reason)
 
-What does the work are three packages, imported as ``app``, ``learners`` and ``datasets``. They lie
+What does the work are four packages, imported as ``fields``, ``app``, ``learners`` and ``datasets``. They lie
 beside this one in a checkout; a wheel has them in this folder, where they hide no package of the same
 name. To import this one puts them first on the path of the process.
 """
@@ -39,7 +39,7 @@ _HERE = Path(__file__).resolve().parent
 #: The folder that holds the three packages.
 HOME = next(folder for folder in (_HERE, _HERE.parent) if (folder / "learners").is_dir())
 
-for _name in ("datasets", "learners", "app"):
+for _name in ("datasets", "learners", "app", "fields"):
     _there = getattr(sys.modules.get(_name), "__file__", None)
     if _name in sys.modules and (_there is None or HOME not in Path(_there).resolve().parents):
         raise ImportError(

@@ -111,7 +111,7 @@ def blocks() -> list[Block]:
     documents.append(ROOT / "benchmarks" / "README.md")
     all_blocks = [block for path in documents for block in markdown(path)]
     seen = {tuple(words) for block in all_blocks for words in block.commands()}
-    for package in ("app", "learners", "datasets", "benchmarks"):
+    for package in ("fields", "app", "learners", "datasets", "benchmarks"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for block in docstrings(path):
                 new = [words for words in block.commands() if tuple(words) not in seen]

@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
-PRODUCT = ("secondhand", "app", "learners", "datasets")
+PRODUCT = ("secondhand", "fields", "app", "learners", "datasets")
 REST = ("tests", "notebooks", "benchmarks", "docs")
 #: Declared but not imported by us: another package or a command needs it.
 UNSEEN = {

@@ -80,7 +80,9 @@ def test_each_promise_of_the_security_page_names_a_test_and_each_is_there() -> N
 
 def test_the_examples_of_docstrings_say_what_is() -> None:
     files = [
-        path for room in ("datasets", "learners", "app") for path in (ROOT / room).rglob("*.py")
+        path
+        for room in ("datasets", "learners", "app", "fields")
+        for path in (ROOT / room).rglob("*.py")
     ]
     shown = [path for path in files if "    >>> " in path.read_text("utf-8")]
     for path in shown:

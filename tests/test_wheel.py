@@ -21,7 +21,16 @@ from tests.learners.exports import bundle
 
 ROOT = Path(__file__).parents[1]
 UV = Path(sys.executable).with_name("uv")
-SOURCES = ("app", "datasets", "learners", "secondhand", "setup.py", "pyproject.toml", "README.md")
+SOURCES = (
+    "app",
+    "datasets",
+    "fields",
+    "learners",
+    "secondhand",
+    "setup.py",
+    "pyproject.toml",
+    "README.md",
+)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not UV.exists(), reason="uv, with which the Makefile installs"),

@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Protocol, TypeVar
 
 from datasets.core.errors import SecondhandError, did_you_mean
@@ -20,14 +21,41 @@ class Named(Protocol):
 
 
 T = TypeVar("T", bound=Named)
+#: Package of the fields, each of which is a package in it.
+FIELDS = "fields"
+
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
+
+
+def of_fields(group: str) -> Iterator[str]:
+    """Names of the modules and packages of a name in the fields that are here."""
+    try:
+        folders = import_module(FIELDS).__path__
+    except ModuleNotFoundError:
+        return
+    for field in pkgutil.iter_modules(folders):
+        name = f"{FIELDS}.{field.name}.{group}"
+        try:
+            found = find_spec(name)
+        except ModuleNotFoundError:  # its folder is left out
+            continue
+        if found is not None:
+            yield name
+
+
+def _import_all(name: str) -> None:
+    """Import a module and, of a package, all modules in it."""
+    module = import_module(name)
+    for inside in pkgutil.iter_modules(getattr(module, "__path__", [])):
+        import_module(f"{name}.{inside.name}")
 
 
 class Registry(Mapping[str, T]):
     """The things of a group by name, in alphabetical order.
 
-    The modules of a package of this program register theirs by `add` and are imported when a name is first looked up.
+    The modules of a package of this program register theirs by `add` and are imported when a name is first looked up. So are
+    those of the fields that are named after the group (`fields`).
     Packages of others name theirs as entry points of the group ``secondhand.NAME``, which are looked for when a name is
     not ours; one that cannot be imported is left out with a warning, and one cannot replace what is registered already.
 
@@ -37,7 +65,7 @@ class Registry(Mapping[str, T]):
     """
 
     def __init__(self, package: str) -> None:
-        self.package = package
+        self.package, self.group = package, package.rpartition(".")[2]
         self._things: dict[str, T] = {}
         self._packages: dict[str, str] = {}
         self._has_ours = self._has_others = False
@@ -75,8 +103,9 @@ class Registry(Mapping[str, T]):
         """What is registered already: the things of this program, and of other packages once they were looked for."""
         if not self._has_ours:
             self._has_ours = True  # before the imports, which may look up names themselves
-            for module in pkgutil.iter_modules(import_module(self.package).__path__):
-                import_module(f"{self.package}.{module.name}")
+            _import_all(self.package)
+            for module in of_fields(self.group):
+                _import_all(module)
         return self._things
 
     def in_turn(self) -> Iterator[list[T]]:
@@ -92,7 +121,7 @@ class Registry(Mapping[str, T]):
         self.ours()
         if not self._has_others:
             self._has_others = True
-            for point in entry_points(group=f"secondhand.{self.package.rpartition('.')[2]}"):
+            for point in entry_points(group=f"secondhand.{self.group}"):
                 try:
                     thing = self.add(point.load())
                     self._packages[thing.name] = point.dist.name if point.dist else point.module

@@ -5,14 +5,24 @@ This module imports nothing heavy, because the help of the commands needs it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 import yaml
 
-from datasets.cli.options import Limits, check_names, checked_settings, option, read_settings
+from datasets.cli.options import (
+    Condition,
+    Limits,
+    check_names,
+    checked_settings,
+    option,
+    read_settings,
+)
 from datasets.core.errors import SecondhandError
+from datasets.core.registry import Registry
 from datasets.kinds.base import KINDS
 
 #: Folder of the presets of ``--spectrogram``.
@@ -285,3 +295,30 @@ def spectrogram_text(text: str) -> str:
     """
     content = read_spectrogram(text)
     return yaml.safe_dump(content, default_flow_style=True, sort_keys=False, width=10**6).strip()
+
+
+@dataclass(frozen=True)
+class AddedSettings:
+    """Base of the sections of settings that fields add to those of a training; the docstring heads a section in the help.
+
+    Attributes
+    ----------
+    name : its name in the registry.
+    conflicts : what its settings exclude or need.
+    paths : those of its settings that name files or folders.
+    measures : those of its settings that say which files measure a model, which ``--cross-fit`` does itself; and why.
+    """
+
+    name: ClassVar[str]
+    conflicts: ClassVar[tuple[Condition, ...]] = ()
+    paths: ClassVar[tuple[str, ...]] = ()
+    measures: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
+
+#: Sections that fields add.
+SETTINGS: Registry[type[AddedSettings]] = Registry("datasets.items.settings")
+
+
+def added_settings() -> tuple[AddedSettings, ...]:
+    """The sections of fields with their defaults."""
+    return tuple(section() for section in SETTINGS.values())

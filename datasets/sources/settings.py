@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from datasets.cli.options import Limits, option
+from datasets.cli.options import option
 
 #: Help of ``--tier``, which several commands have.
 TIER = "Tier of the labels in files of Praat or ELAN. Default: the only one."
@@ -23,10 +23,4 @@ class FormatSettings:
         "For a table of triggers in --data: folder, pattern or LAL cache of the strain files. For "
         "demo:glitches: strain files of your own to inject the events into.",
         metavar="PATH",
-    )
-    min_box_confidence: float | None = option(
-        None,
-        "For MegaDetector's JSON in --data: least confidence of a box to crop. Default: the typical threshold that the "
-        "JSON names, which is 0.2 for MegaDetector 5; 0.2 if it names none.",
-        limits=Limits(low=0, high=1),
     )

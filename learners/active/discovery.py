@@ -20,8 +20,8 @@ from datasets.core.errors import SecondhandError
 from datasets.items.labels import UNKNOWN
 from datasets.items.splits import components
 from learners.active.teaching import Pool
-from learners.cameras.bursts import bursts_in
 from learners.inference.predictions import Floats, Prediction
+from learners.predictions.together import shown_together
 from learners.rule.arrays import Groups, Ints
 from learners.rule.base import AnyRule
 from learners.rule.reasons import BACKGROUND
@@ -124,8 +124,8 @@ def discover(pool: Pool, *, fdr: float = 0.1) -> Discoveries:
     paths = [one.path for one in predictions if one.label == UNKNOWN]
     together = np.unique(paths, return_inverse=True)[1]  # windows of one recording
     names = [*dict.fromkeys(paths)]
-    bursts = bursts_in(names, pool.predictor.kind)
-    if event_of := {names[n]: k for k, event in enumerate(bursts) for n in event}:
+    events = shown_together(names, pool.predictor.kind)
+    if event_of := {names[n]: k for k, event in enumerate(events) for n in event}:
         together = np.array([event_of[path] for path in paths], np.int64)
     return find_discoveries(rule, predictions, features, fdr, together)
 

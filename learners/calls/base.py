@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
@@ -49,6 +50,11 @@ class Call:
         self._check()
 
     @classmethod
+    def taken(cls) -> Sequence[str]:
+        """`flags`, and those that fields add."""
+        return cls.flags
+
+    @classmethod
     def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:
         """Whether the paths and flags of a call of this model are for it."""
         raise NotImplementedError
@@ -80,9 +86,11 @@ class Call:
         raise NotImplementedError
 
     def _check(self) -> None:
-        others = {name for call in in_order() for name in call.flags} - {*self.flags}
+        others = {name for call in in_order() for name in call.taken()} - {*self.taken()}
         for name in filter(self.has, (name for name in self._given if name in others)):
-            titles = " or ".join(call.title for call in in_order() if name in call.flags)
+            titles = " or ".join(
+                dict.fromkeys(call.title for call in in_order() if name in call.taken())
+            )
             raise SecondhandError(
                 f"{self._given[name]} is for {titles}, but this call predicts {self.title}. Leave it out"
             )

@@ -12,7 +12,7 @@ class OtherCall(RecordedCall):
     """Any files that no other call claims."""
 
     name, title, order = "other", "other files", 1000
-    flags = (*RecordedCall.flags, "at")
+    flags = ("at",)
 
     @classmethod
     def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:

@@ -1,29 +1,27 @@
-"""Calls that predict files with a time and a place."""
+"""Calls that predict files which were recorded somewhere, of which fields know more."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar
+from itertools import chain
 
-from datasets.cameras.clock import Clock
-from datasets.cameras.deployments import read_deployments
 from learners.calls.files import FileCall
-from learners.calls.sections.cameras import CameraSettings
-from learners.cameras.when import WhenAndWhere
+from learners.predictions.columns import COLUMNS
 from learners.predictions.rows import Feature
 
 
 class RecordedCall(FileCall):
-    """Its rows say when and where their files were recorded, by themselves and a table of deployments."""
+    """Its rows have the columns that fields add (`learners.predictions.columns`), and it takes their flags."""
 
-    flags: ClassVar[tuple[str, ...]] = ("deployments",)
+    @classmethod
+    def taken(cls) -> Sequence[str]:
+        return [*super().taken(), *chain(*(one.flags for one in COLUMNS.values()))]
 
     @cached_property
-    def clock(self) -> Clock:
-        """Time and place of the files."""
-        table = self.settings.of(CameraSettings).deployments
-        return Clock(None if table is None else read_deployments(table), self.settings.paths)
+    def added(self) -> Sequence[Feature]:
+        """The columns of fields."""
+        return [one.of_call(self.settings) for one in COLUMNS.values()]
 
     def features(self) -> Sequence[Feature]:
-        return [WhenAndWhere(self.clock)]
+        return self.added

@@ -16,7 +16,6 @@ class RecordingCall(EventCall, RecordedCall):
     """Windows of a recording that was cut off are those that are there."""
 
     name, title = "recordings", "recordings of sound"
-    flags = (*EventCall.flags, *RecordedCall.flags)
 
     @classmethod
     def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:

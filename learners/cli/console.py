@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: Set by ``--quiet`` and ``--verbose``, for the processes that a command starts too.
 QUIET, VERBOSE = "SECONDHAND_QUIET", "SECONDHAND_VERBOSE"
 #: Packages whose DEBUG messages go to log.txt, and to the terminal with ``--verbose``.
-OURS = ("app", "datasets", "learners")
+OURS = ("app", "datasets", "fields", "learners")
 _RED, _YELLOW = "31;1", "33;1"
 #: Errors of a disk, and of a path that cannot be: below a file, too long, of signs that the disk does not take.
 _OF_MACHINE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -66,7 +66,7 @@ def run(main: Callable[[], int]) -> None:
         status = 130
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing in ("", "app", "learners", "datasets"):
+        if missing in ("", "app", "fields", "learners", "datasets"):
             raise
         _print_error(not_installed(missing, Path(__file__).parents[2] / ".venv"))
         status = 2

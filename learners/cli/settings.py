@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from datasets.cameras.settings import PlaceSettings
 from datasets.cli.conflicts import Conflict, Need, Refused
-from datasets.cli.options import Checked, Limits, option
+from datasets.cli.options import Checked, Condition, Limits, option
 from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.scanning import absolute_path
 from datasets.items.settings import (
+    AddedSettings,
     ClassSettings,
     DataSettings,
     SignalSettings,
     SplitSettings,
     WarmStartSettings,
+    added_settings,
     spectrogram_text,
 )
 from datasets.sources.settings import FormatSettings
@@ -273,7 +276,7 @@ FREE = ("track", "device", "workers", "threads", "cache_dir", "cache_limit")
 
 #: Settings that name files or folders.
 PATHS = (
-    "data", "strain", "classes_table", "from", "unknown", "background", "deployments", "cache_dir", "weights",
+    "data", "strain", "classes_table", "from", "unknown", "background", "cache_dir", "weights",
     "out", "resume",
 )  # fmt: skip
 
@@ -287,7 +290,6 @@ def _number_with(bodies: int | Literal["auto"], other: Any) -> bool:
 AGAINST_CROSS_FIT = (
     Conflict("cross_fit", "cv", "each of its folds is tested already", clash=_number_with),
     Conflict("cross_fit", "fold", "its files measure", clash=_number_with),
-    Conflict("cross_fit", "split_by", "the files recorded last measure", clash=_number_with),
     Conflict("cross_fit", "from", "that body has learnt from files already", clash=_number_with),
     Conflict("cross_fit", "labels", "it is for one label a file", clash=_number_with),
     Conflict(
@@ -299,11 +301,18 @@ AGAINST_CROSS_FIT = (
 )
 
 
+def against_cross_fit(section: AddedSettings) -> Iterable[Conflict]:
+    """What ``--cross-fit`` does not go with in a section of a field."""
+    for name, why in section.measures.items():
+        yield Conflict("cross_fit", name, why, clash=_number_with)
+
+
 @dataclass(frozen=True)
 class Settings(Checked):
     """All settings of a fine-tuning run, by section. Outside of the program they are flat: a flag or
     a key of ``config.yaml`` has the name of a field, and no two sections share one.
 
+    ``added`` : the sections of fields, which stand behind those of the data.
     ``chosen`` : names of the settings that the user chose. `learners.runs.resolve.resolve` fills in the others.
     """
 
@@ -312,7 +321,7 @@ class Settings(Checked):
     classes: ClassSettings = field(default_factory=ClassSettings)
     warm_start: WarmStartSettings = field(default_factory=WarmStartSettings)
     splits: SplitSettings = field(default_factory=SplitSettings)
-    places: PlaceSettings = field(default_factory=PlaceSettings)
+    added: tuple[AddedSettings, ...] = field(default_factory=added_settings)
     signal: SignalSettings = field(default_factory=SignalSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
@@ -346,8 +355,6 @@ class Settings(Checked):
             remedy="name the backbone",
             clash=lambda weights, backbone: weights != "published" and candidates(backbone),
         ),
-        Conflict("split_by", "cv", remedy="use one of them"),
-        Conflict("split_by", "fold", remedy="use one of them"),
         Conflict("background", "classes_table", remedy="use one of the two"),
         Need("rehearsal", ("from",), "add --from, or leave --rehearsal out"),
         Refused("cross_fit", "one body", "give at least 2, or 0 for none", of=lambda n: n == 1),
@@ -356,7 +363,18 @@ class Settings(Checked):
 
     @property
     def sections(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "chosen"}
+        added = {section.name: section for section in self.added}
+        own = {name: value for name, value in vars(self).items() if name != "chosen"}
+        return {
+            key: section
+            for name, value in own.items()
+            for key, section in (added if name == "added" else {name: value}).items()
+        }
+
+    @property
+    def table(self) -> Iterable[Condition]:
+        measures = (conflict for section in self.added for conflict in against_cross_fit(section))
+        return chain(self.conflicts, *(section.conflicts for section in self.added), measures)
 
     def flat(self) -> dict[str, Any]:
         """Each setting by its name, in the order of the sections. ``from_`` is called "from"."""
@@ -384,13 +402,17 @@ class Settings(Checked):
         names = self.flat().keys()
         for name in values.keys() - names:
             raise SecondhandError(f"There is no setting {name!r}.{did_you_mean(name, names)}")
+
+        def with_values(section: Any) -> Any:
+            names = {k: n for k in vars(section) if (n := k.rstrip("_")) in values}
+            return replace(section, **{k: values[n] for k, n in names.items()})
+
         sections = {
-            name: replace(
-                section, **{k: values[n] for k in vars(section) if (n := k.rstrip("_")) in values}
-            )
-            for name, section in self.sections.items()
+            name: with_values(section)
+            for name, section in vars(self).items()
+            if name not in ("added", "chosen")
         }
-        return replace(self, **sections)
+        return replace(self, added=tuple(map(with_values, self.added)), **sections)
 
     def whole(self) -> Settings:
         """A copy with absolute paths, so that a run can be resumed from any folder.
@@ -399,7 +421,8 @@ class Settings(Checked):
         ``--spectrogram`` file is replaced by its content.
         """
         flat = self.flat()
-        values = {name: _whole(flat[name]) for name in PATHS}
+        paths = chain(PATHS, *(section.paths for section in self.added))
+        values = {name: _whole(flat[name]) for name in paths}
         if self.network.weights_file is None:
             values["weights"] = self.network.weights
         if self.signal.spectrogram is not None:
@@ -410,7 +433,8 @@ class Settings(Checked):
     def against_cross_fit(self) -> str:
         """The flag that ``--cross-fit`` does not go with, and why; "" if there is none."""
         call = self.filled(cross_fit=USUAL_BODIES).call
-        found = next((one for one in AGAINST_CROSS_FIT if one.problem(call)), None)
+        against = chain(AGAINST_CROSS_FIT, *map(against_cross_fit, self.added))
+        found = next((one for one in against if one.problem(call)), None)
         return "" if found is None else f"{call[found.second]}: {found.why}"
 
 

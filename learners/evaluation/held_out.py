@@ -17,9 +17,9 @@ from datasets.items.items import Items
 from datasets.items.labels import JOIN, UNKNOWN
 from datasets.items.places import as_in_predictions
 from datasets.items.splits import split_units
-from learners.cameras.when import when_and_where
 from learners.inference.predictions import FIELDS, Floats, collect
 from learners.inference.predictor import Predictor
+from learners.predictions.columns import COLUMNS
 from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.folds import Folds
@@ -193,8 +193,8 @@ def predict_held_out(predictor: Predictor, table: Items) -> Evaluation:
     frame = frame.drop(columns=["windows", "known", "box", "detection", *predictor.unused])
     # dtype object: pandas would turn each Reason into plain text.
     frame["reason"] = pd.Series([one.reason for one in predictions], dtype=object)
-    recorded = when_and_where(table, rows, predictions)
-    frame = pd.concat([frame, recorded], axis=1)
+    added = (one.of_items(table, rows, predictions) for one in COLUMNS.values())
+    frame = pd.concat([frame, *added], axis=1)
     frame["truth"], frame["split"] = rows["label"], rows["split"]
     if ancestors := predictor.rule.ancestors:
         frame["ancestors"] = [JOIN.join(ancestors.get(label, ())) for label in rows["label"]]

@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection, Sequence
 
 from datasets.embeddings.lookup import Lookup
-from learners.cameras.boxes import pieces_for
 from learners.inference.options import Computing, Opening, Overrides
+from learners.inference.pieces import pieces_for
 from learners.inference.predictor import Predictor, bundle_and_run
 from learners.model.bundle import Bundle
 
@@ -31,7 +31,7 @@ def load_predictor(
 ) -> Predictor:
     """The predictor of a model, with the flags of ``learners.predict`` as keywords.
 
-    A model that was trained on the boxes of a detector warns once if it is given whole photos.
+    What fields predict of files (`learners.inference.pieces`) is predicted here, too.
 
     Parameters
     ----------

@@ -32,12 +32,12 @@ from datasets.steps.reading import read_items, render_items
 from learners import distributed
 from learners.backbones.hub import read_mel
 from learners.backbones.spec import HEAD_ONLY
-from learners.cameras.boxes import check_whole_photos
 from learners.cli.settings import Settings
 from learners.inference.engine import pick_device
 from learners.machine import check_precision, keep_thread_count
 from learners.model.bundle import WEIGHTS, Bundle
 from learners.model.tta import tta_views_for
+from learners.runs.before_training import check_items
 from learners.runs.folder import BACKBONES, read_command, record_inputs, write_config, write_csv
 from learners.runs.resize import LOST, lost_by_crop
 from learners.runs.resolve import Machine, resolve
@@ -209,7 +209,7 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     with keep_thread_count(first.speed.threads), progress.step("Reading the files"):
         table = distributed.first_process_value(lambda: read_items(reading))
     check_empties(origin, first, table.classes)
-    check_whole_photos(origin, table)
+    check_items(origin, table)
     if origin is None and asked.network.resize is None and (lost := lost_by_crop(table)) >= LOST:
         log.info(
             "The network sees the centre square of each photo; %.0f %% of the typical photo lies outside. If subjects "

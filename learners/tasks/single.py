@@ -11,7 +11,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.cameras.bursts import fit_event_threshold
 from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.domain_shift import (
     ExpectedAccuracy,
@@ -30,6 +29,7 @@ from learners.rule.fitting import fit_rule
 from learners.rule.rule import Rule
 from learners.rule.tree import Tree, read_tree
 from learners.rule.tree_rule import with_tree
+from learners.tasks.after_training import Fitted, completed
 
 if TYPE_CHECKING:
     from datasets.loaders.blocks import Target
@@ -84,17 +84,9 @@ class SingleLabel:
             background=measured.background,
             folds=measured.folds,
         )
-        events = fit_event_threshold(
-            rule,
-            classes,
-            calibration,
-            measured.truths,
-            measured.paths,
-            settings,
-            measured.table,
-            _outside(rule, measured, reference),
-        )
-        return with_tree(replace(rule, events=events), self.tree)
+        outside = _outside(rule, measured, reference)
+        fitted = Fitted(classes, calibration, measured, settings, outside)
+        return with_tree(completed(rule, fitted), self.tree)
 
     def measure(
         self, evaluation: Evaluation, model: Bundle, rule: Rule, *, elsewhere: bool = False

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 #: Each may import itself and those after it.
-LAYERS = ("secondhand", "app", "learners", "datasets")
+LAYERS = ("secondhand", "fields", "app", "learners", "datasets")
 NAMES = sorted(
     str(path.relative_to(ROOT)) for layer in LAYERS for path in (ROOT / layer).rglob("*.py")
 )
@@ -52,6 +52,22 @@ def test_imports_run_one_way() -> None:
         return {module for module in imported(name) if module.split(".")[0] not in allowed}
 
     assert {name: upward(name) for name in NAMES if upward(name)} == {}
+
+
+def test_nothing_imports_a_field_and_no_field_another() -> None:
+    """So each can be deleted; a registry imports what is there."""
+
+    def field(module: str) -> str:
+        return ".".join(module.split(".")[:2])
+
+    files = {module: name for module, name in MODULES.items() if module != "fields"}
+    found = {
+        name: fields
+        for module, name in files.items()
+        if (fields := {one for one in imported(name) if one.startswith("fields.")
+                       and not (module.startswith("fields.") and field(one) == field(module))})
+    }  # fmt: skip
+    assert found == {}
 
 
 def test_no_file_is_in_a_circle() -> None:

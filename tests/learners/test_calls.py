@@ -27,7 +27,7 @@ def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model(t
     results = tmp_path / "detections.json"
     results.write_text("{}")
     for name, of in {
-        "pictures": call("picture", "a.jpg"),
+        "photos": call("picture", "a.jpg"),
         "recordings": call("sound", "a.wav"),
         "strain": call("strain", "a.hdf5"),
         "embeddings": call("embedding", "a.npz"),
@@ -35,13 +35,13 @@ def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model(t
         "triggers": call("strain", triggers="t.csv", strain="x"),
     }.items():
         assert of.name == name
-    assert len(CALLS) == 7
+    assert len(CALLS) == 8
 
 
 def test_flags_and_conflicts_name_settings():
     settings = predict_settings({"model": "m"}).call
     for one in CALLS.values():
-        assert {*one.flags} <= {*settings}, one.name
+        assert {*one.taken()} <= {*settings}, one.name
     tables = [one.conflicts for one in (*CALLS.values(), *OUTPUTS.values())]
     for condition in chain(*tables):
         condition.problem(settings)  # raises KeyError for what is no setting
@@ -49,7 +49,10 @@ def test_flags_and_conflicts_name_settings():
 
 def test_the_flags_that_only_some_calls_have_are_those_of_the_sections():
     of_sections = {item.name for section in SECTIONS.values() for item in fields(section)}
-    assert of_sections == {name for one in CALLS.values() for name in one.flags} - {"windows", "at"}
+    assert of_sections == {name for one in CALLS.values() for name in one.taken()} - {
+        "windows",
+        "at",
+    }
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_the_file_of_a_body_of_sound_cuts_patches_as_torch_does(tmp_path: Path) 
 #: Runs a program as if this project were not installed.
 ALONE = """
 import runpy, sys
-for name in ("secondhand", "app", "learners", "datasets", "torch", "timm", "fastai", "scipy"):
+for name in ("secondhand", "fields", "app", "learners", "datasets", "torch", "timm", "fastai", "scipy"):
     sys.modules[name] = None
 sys.path.insert(0, ".")
 runpy.run_path("alone.py", run_name="__main__")

@@ -18,7 +18,7 @@ from tests.forks import Program
 from tests.pictures import write_pictures
 
 ROOT = Path(__file__).parents[2]
-OURS = ("app", "learners", "datasets")
+OURS = ("fields", "app", "learners", "datasets")
 FILES = sorted(path for name in OURS for path in (ROOT / name).rglob("*.py"))
 MODULES = sorted(
     str(path.relative_to(ROOT)).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
@@ -84,7 +84,7 @@ for name, module in absent.items():
         sys.modules[name] = module
 
 def is_ours(kind):
-    return kind.__module__.split(".")[0] in ("app", "learners", "datasets")
+    return kind.__module__.split(".")[0] in OURS
 
 overrides = {}
 for name in ours:

@@ -53,7 +53,9 @@ def test_an_installed_package_has_what_is_read_beside_its_code():
         for path in (ROOT / package.replace(".", "/")).glob(pattern)
     }
     files = {
-        path for room in ("app", "learners", "datasets") for path in (ROOT / room).rglob("*.*")
+        path
+        for room in ("fields", "app", "learners", "datasets")
+        for path in (ROOT / room).rglob("*.*")
     }
     assert {path for path in files if path.suffix not in (".py", ".pyc")} == packed
 

@@ -26,7 +26,9 @@ from learners.upstream import as_single_process
 ROOT = Path(__file__).parents[2]
 HERE = "upstream.py"
 FILES = sorted(
-    path for name in ("app", "learners", "datasets") for path in (ROOT / name).rglob("*.py")
+    path
+    for name in ("fields", "app", "learners", "datasets")
+    for path in (ROOT / name).rglob("*.py")
 )
 #: The versions that each workaround was checked with, by package.
 CHECKED = [

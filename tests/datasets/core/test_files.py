@@ -209,7 +209,9 @@ def test_a_file_that_another_process_writes_meanwhile_is_replaceable(tmp_path):
 def test_there_is_no_other_way_to_write():
     """Except for runs, which grow in place."""
     ours = [
-        path for room in ("app", "learners", "datasets") for path in (ROOT / room).rglob("*.py")
+        path
+        for room in ("fields", "app", "learners", "datasets")
+        for path in (ROOT / room).rglob("*.py")
     ]
     assert {str(path.relative_to(ROOT)) for path in ours if renames_file(path)} == {
         "datasets/core/files.py",

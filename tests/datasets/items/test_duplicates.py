@@ -23,7 +23,6 @@ from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.loaded import Loaded
 from datasets.items.settings import SignalSettings
 from datasets.steps.base import Asked
-from datasets.steps.cameras import clock_of
 from datasets.steps.reading import load_grouped, read_items
 from datasets.steps.split import divide
 from learners.runs.run import load_items
@@ -308,7 +307,7 @@ def test_photos_of_a_session_are_on_one_side_with_their_near_duplicates(outing, 
 
 
 def test_sequences_of_a_table_are_sessions_of_photos_without_a_time(outing, tmp_path):
-    """They stay on one side, and are the events of its calibration."""
+    """They stay on one side."""
     lines = ["path,label,seq_id"]
     for n, file in enumerate(sorted(outing.glob("*/session*_??.jpg"))):
         scene(n).save(file)
@@ -320,7 +319,6 @@ def test_sequences_of_a_table_are_sessions_of_photos_without_a_time(outing, tmp_
     frame, _ = divide(table.frame, data)
     held_out = frame["split"].ne("train")
     assert held_out.groupby(session_of(frame)).nunique().max() == 1
-    assert len({*clock_of(table).sequences.values()}) == 6
 
 
 def test_what_is_named_by_the_data_comes_before_the_sessions(outing):

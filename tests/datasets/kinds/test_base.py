@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 OURS = ("embedding", "picture", "sound", "strain")
 FILES = [
     path
-    for package in ("datasets", "learners", "app", "secondhand")
+    for package in ("datasets", "learners", "app", "fields", "secondhand")
     for path in sorted((ROOT / package).rglob("*.py"))
     if "datasets/kinds" not in path.as_posix()
 ]

@@ -208,12 +208,13 @@ def test_there_is_no_other_way_to_write_a_table() -> None:
     """Except for numbers, names of our own, and other programs' formats, which know no guard."""
     others = {
         "datasets/tables/cells.py", "datasets/sources/demos.py", "datasets/sources/public.py",
-        "learners/outputs/camtrap_dp.py", "learners/training/records.py",
+        "fields/cameras/outputs/camtrap_dp.py", "learners/training/records.py",
     }  # fmt: skip
     root = Path(__file__).parents[3]
+    others = {name for name in others if (root / name).exists()}  # a field may be left out
     writing = {
         str(file.relative_to(root))
-        for layer in ("app", "learners", "datasets")
+        for layer in ("fields", "app", "learners", "datasets")
         for file in (root / layer).rglob("*.py")
         if re.search(r"\bcsv\.(writer|DictWriter)\b|\.to_csv\(", file.read_text(encoding="utf-8"))
     }

@@ -155,7 +155,7 @@ def test_the_tables_of_adjust_report_and_page_count_what_predict_answers(
         assert point.right == sum(right)
 
 
-def test_events_of_recordings_and_of_pictures_answer_as_predict(
+def test_events_of_recordings_answer_as_predict(
     model: Bundle, outputs: tuple[np.ndarray, ...]
 ) -> None:
     shown = predicted(model, outputs)
@@ -167,11 +167,16 @@ def test_events_of_recordings_and_of_pictures_answer_as_predict(
     windows = [window for one in again for window in one.windows]
     assert answers(windows) == answers(predicted(model, outputs, threshold=0.45))
     assert len(events_of(again, 0.0, model.rule))
-    if rule := model.rule.but(threshold=0.45).for_events:
-        from learners.cameras.bursts import merge_frames
 
+
+def test_events_of_pictures_answer_as_predict(
+    model: Bundle, outputs: tuple[np.ndarray, ...]
+) -> None:
+    bursts = pytest.importorskip("fields.cameras.bursts", reason="the field is left out")
+    if rule := model.rule.but(threshold=0.45).for_events:
+        shown = predicted(model, outputs)
         alone = [one for one in shown if one.reason in ("", "ambiguous")]
-        events = [merge_frames([one], rule).label for one in alone]
+        events = [bursts.merge_frames([one], rule).label for one in alone]
         sure = [one.best if one.probability >= 0.45 else UNKNOWN for one in alone]
         assert events == sure
 

@@ -1,0 +1,1 @@
+"""What a call of predict predicts: the boxes of a detector."""

@@ -1,0 +1,1 @@
+"""Formats of predictions: a data package, and the JSON of a detector."""

@@ -1,0 +1,1 @@
+"""What --data can name: packages of camera traps."""

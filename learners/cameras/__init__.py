@@ -1,1 +1,0 @@
-"""Camera traps: the boxes of a detector, and the frames of one event."""
