@@ -83,9 +83,9 @@ FEATURES = {
     "tiers": Vocabulary(
         r"\b([Tt]iers?|TIER)\b",
         {
-            "datasets/sources/tiers.py": "the feature",
-            "datasets/sources/elan.py": "a format that has them",
-            "datasets/sources/textgrid.py": "a format that has them",
+            "fields/recordings/tiers.py": "the feature",
+            "fields/recordings/sources/elan.py": "a format that has them",
+            "fields/recordings/sources/textgrid.py": "a format that has them",
             "datasets/sources/settings.py": "its flag",
             "learners/cli/commands.py": "its flag",
         },

@@ -10,7 +10,7 @@ from pympi.Elan import Eaf
 from datasets.core.errors import SecondhandError
 from datasets.steps.reading import load_table
 from tests.datasets.files import reasons, sound, write
-from tests.datasets.sources.test_textgrid import CALLS, spans
+from tests.fields.recordings.test_textgrid import CALLS, spans
 
 
 def annotated(file: Path, *, name: str = "", offset: int = 0, **tiers: list[tuple]) -> Path:  # type: ignore[type-arg]

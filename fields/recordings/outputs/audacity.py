@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from datasets.core.errors import SecondhandError, one_line
+from fields.recordings.tables import labelled_rows, track_output
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS
-from learners.outputs.tracks import labelled_rows, track_output
 from learners.predictions.rows import RowSettings
 
 

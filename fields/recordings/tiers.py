@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.scanning import walk
-from datasets.sources import tracks
 from datasets.sources.base import ReadOptions
-from datasets.sources.tracks import ParsedSelection
+from fields.recordings import tracks
+from fields.recordings.tracks import ParsedSelection
 
 ENDINGS = (".textgrid", ".eaf")
 #: Tiers that a message names.

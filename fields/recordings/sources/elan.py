@@ -8,10 +8,10 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
 from datasets.kinds.base import find_kind
-from datasets.sources import tiers
-from datasets.sources.tiers import Tier
-from datasets.sources.tracks import ParsedSelection, Selection, seconds
 from datasets.sources.xml_files import line_of, read_xml
+from fields.recordings import tiers
+from fields.recordings.tiers import Tier
+from fields.recordings.tracks import ParsedSelection, Selection, seconds
 
 #: Most tiers above each other; in a file whose annotations refer to each other in a circle there is no end.
 _DEPTH = 100

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from datasets.core.errors import BadFile, quoted
-from datasets.sources import tiers
-from datasets.sources.tiers import Tier
-from datasets.sources.tracks import Selection, seconds
 from datasets.tables.cells import read_text
+from fields.recordings import tiers
+from fields.recordings.tiers import Tier
+from fields.recordings.tracks import Selection, seconds
 
 _POINTS = "TextTier"
 _CLASSES = ("IntervalTier", _POINTS)

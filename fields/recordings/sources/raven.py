@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from datasets.core.errors import BadFile
-from datasets.sources import tracks
 from datasets.sources.base import ReadOptions
-from datasets.sources.tracks import ParsedSelection, Selection, seconds
+from fields.recordings import tracks
+from fields.recordings.tracks import ParsedSelection, Selection, seconds
 
 #: The columns; the last three are in tables of several recordings.
 BEGIN, END = "Begin Time (s)", "End Time (s)"

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TextIO
 
 from datasets.sources.beside import tab_cell
+from fields.recordings.tables import labelled_rows, track_output
 from learners.inference.predictions import Prediction, cell
 from learners.outputs.base import OUTPUTS
-from learners.outputs.tracks import labelled_rows, track_output
 from learners.predictions.rows import RowSettings
 
 COLUMNS = (

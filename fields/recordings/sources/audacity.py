@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from datasets.sources import tracks
 from datasets.sources.base import ReadOptions
-from datasets.sources.tracks import ParsedSelection, Selection, seconds
+from fields.recordings import tracks
+from fields.recordings.tracks import ParsedSelection, Selection, seconds
 
 
 def _starts(path: Path) -> bool:
