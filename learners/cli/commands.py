@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import MISSING, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from datasets.cli.conflicts import Conflict, Missing, Need, Refused
-from datasets.cli.options import Checked, Condition, Limits, option, positional
+from datasets.cli.options import Checked, Condition, Limits, flag, option, positional
 from datasets.core.address import is_address
 from datasets.items.settings import CHANNEL, LABEL_COLUMN, PATH_COLUMN
 from datasets.kinds.base import KINDS
@@ -146,6 +146,24 @@ class OutputSettings(Checked):
 
 
 @dataclass(kw_only=True)
+class Section(Checked):
+    """A group of settings that only some calls have (`learners.calls.sections`), which its docstring heads in the help.
+
+    Attributes
+    ----------
+    name : its name in the registry.
+    usual : settings that the help shows by itself.
+    free : settings that may change when a job resumes, because they do not affect the predictions.
+    in_place_of_paths : settings that name what to predict, so that no files are named.
+    """
+
+    name: ClassVar[str]
+    usual: ClassVar[tuple[str, ...]] = ()
+    free: ClassVar[tuple[str, ...]] = ()
+    in_place_of_paths: ClassVar[tuple[str, ...]] = ()
+
+
+@dataclass(kw_only=True)
 class PredictSettings(OutputSettings, OverrideSettings, EngineSettings):
     """several machines
 
@@ -160,14 +178,9 @@ class PredictSettings(OutputSettings, OverrideSettings, EngineSettings):
         "local.",
         metavar="ADDRESS",
     )
-    added: tuple[Checked, ...] = ()
+    added: tuple[Section, ...] = ()
 
-    conflicts = (
-        OVERWRITING,
-        Missing(
-            ("paths", "triggers"), "no files to predict", "name files or folders, or --triggers"
-        ),
-    )
+    conflicts = (OVERWRITING,)
 
     @property
     def sections(self) -> dict[str, Any]:
@@ -175,7 +188,10 @@ class PredictSettings(OutputSettings, OverrideSettings, EngineSettings):
 
     @property
     def table(self) -> Iterable[Condition]:
-        return chain(self.conflicts, *(section.conflicts for section in self.added))
+        named = [name for section in self.added for name in section.in_place_of_paths]
+        remedy = ", or ".join(["name files or folders", *map(flag, named)])
+        missing = Missing(("paths", *named), "no files to predict", remedy)
+        return chain(self.conflicts, [missing], *(section.conflicts for section in self.added))
 
     def of(self, section: type[T]) -> T:
         """The settings of a section; its defaults if it is not among those that were read."""

@@ -13,6 +13,7 @@ from learners.predictions.checks import check_call
 from learners.predictions.rows import RowSettings, Windows
 from tests.learners.inference.test_predictions import tone
 from tests.learners.outputs.test_outputs import MEL, answer, recordings, tabbed  # noqa: F401
+from tests.learners.test_calls import call
 
 
 def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):  # noqa: F811
@@ -37,6 +38,11 @@ def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):  # n
     text = (tmp_path / "audacity/x.wav.txt").read_text()
     assert text == "0.0\t1.0\ta\n2.0\t3.0\tb b\n"
     assert (tmp_path / "audacity/x.txt").read_text() == ""
+
+
+def test_a_format_has_all_windows_of_a_recording():
+    with pytest.raises(SecondhandError, match=r"--format raven with --at 2\.5"):
+        call("sound", "a", format="raven", at=2.5)
 
 
 def test_beside_the_recordings_nothing_else_is_touched(recordings, tmp_path):  # noqa: F811

@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import Rejected, SecondhandError
-from datasets.sources.trigger_tables import (
+from datasets.steps.reading import load_table
+from datasets.strain.frames import Stream, read_frames
+from fields.detectors.trigger_tables import (
     check_table,
     find_strain_files,
     read_triggers,
     write_table,
 )
-from datasets.steps.reading import load_table
-from datasets.strain.frames import Stream, read_frames
 from tests.datasets.files import write
 from tests.datasets.sources.strain import CSV, START, frame
 

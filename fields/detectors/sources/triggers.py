@@ -11,8 +11,8 @@ import pandas as pd
 from datasets.core.errors import Rejected, SecondhandError, first_left_out
 from datasets.items.columns import normalise_splits
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
-from datasets.sources.trigger_tables import find_strain_files, has_triggers, read_triggers
 from datasets.strain.frames import parse_series, read_frames
+from fields.detectors.trigger_tables import find_strain_files, has_triggers, read_triggers
 
 LABELS = ("label", "ml_label")
 #: Optional columns; ``sample_type`` is the split in Gravity Spy's training set.

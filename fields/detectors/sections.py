@@ -8,8 +8,8 @@ from pathlib import Path
 from datasets.cli.conflicts import Conflict, Need
 from datasets.cli.options import option
 from datasets.items.settings import CHANNEL
-from learners.calls.sections.base import SECTIONS, Section
-from learners.cli.commands import STRAIN
+from learners.calls.sections.base import SECTIONS
+from learners.cli.commands import STRAIN, Section
 
 
 @SECTIONS.add
@@ -18,7 +18,7 @@ class StrainSettings(Section):
     """strain and triggers"""
 
     name = "strain"
-    usual = ("triggers",)
+    usual = in_place_of_paths = ("triggers",)
     conflicts = (
         Conflict("triggers", "paths", "the table names what to predict", "leave the files out"),
         Conflict(

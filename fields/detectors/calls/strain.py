@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from datasets.cli.conflicts import Conflict
+from fields.detectors.sections import StrainSettings
+from fields.detectors.strain_files import StrainFiles
 from learners.calls.base import CALLS
 from learners.calls.events import EventCall
 from learners.calls.files import Count
 from learners.calls.sections.events import EventSettings
-from learners.calls.sections.strain import StrainSettings
 from learners.cli.commands import PredictSettings
 from learners.inference.machines import Machines
 from learners.inference.options import Options
@@ -19,7 +20,6 @@ from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
 from learners.predictions.provenance import Provenance
-from learners.predictions.strain_files import StrainFiles
 
 
 class StrainCall(EventCall):

@@ -14,16 +14,16 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.strain.frames import Stream, lists_to_scan, read_frames, source_path
 from datasets.strain.settings import QScanSettings
+from fields.detectors.strain_files import StrainFiles
 from learners.events.merging import Events
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.predict import main
-from learners.predictions.strain_files import StrainFiles
 from learners.rule.reasons import Reason, Why
 from tests.datasets.files import write
 from tests.datasets.sources.strain import BURST, RATE, START, frame
 from tests.datasets.strain.test_joined import cut, noise
-from tests.learners.inference.test_triggers import saved
+from tests.fields.detectors.test_triggers import saved
 from tests.learners.rules import plain_rule
 
 pytestmark = pytest.mark.slow

@@ -13,15 +13,15 @@ from datasets.core import progress
 from datasets.core.errors import Rejected
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
-from datasets.sources.trigger_tables import (
+from datasets.strain.frames import Frames, parse_series, read_frames
+from fields.detectors.sections import StrainSettings
+from fields.detectors.trigger_tables import (
     Triggers,
     check_table,
     find_strain_files,
     read_triggers,
     write_table,
 )
-from datasets.strain.frames import Frames, parse_series, read_frames
-from learners.calls.sections.strain import StrainSettings
 from learners.cli.commands import PredictSettings
 from learners.inference.predictions import cell
 from learners.inference.predictor import Predictor

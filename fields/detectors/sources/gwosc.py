@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.store import cache_root
-from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.sources.base import SOURCES, Fetched, ReadOptions, Rows, Source
 from datasets.sources.download import RemoteFile, fetch_file
 
 if TYPE_CHECKING:
@@ -102,6 +102,14 @@ def _read_event(path: Path, name: str) -> tuple[float, dict[str, str]]:
     return gps, dict(sorted(urls.items()))
 
 
+def _fetch(name: str) -> Fetched | None:
+    if not name.startswith(PREFIX):
+        return None
+    rows, folder = fetch_event(name.removeprefix(PREFIX))
+    moments = zip(rows["path"], rows["gps"], strict=True)
+    return Fetched(folder, [f"{path} --at {gps}" for path, gps in moments])
+
+
 def _read(path: Path, options: ReadOptions) -> Rows:
     return Rows(fetch_event(str(path).removeprefix(PREFIX))[0], [], NOTE, learnable=False)
 
@@ -113,5 +121,7 @@ SOURCES.add(
         claims=lambda path, options: str(path).startswith(PREFIX) and not path.exists(),
         read=_read,
         names=(PREFIX + "EVENT",),
+        fetch=_fetch,
+        note=NOTE,
     )
 )

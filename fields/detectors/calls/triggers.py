@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from datasets.cli.conflicts import Conflict
 from datasets.core.errors import SecondhandError
+from fields.detectors.sections import StrainSettings
 from learners.calls.base import CALLS, Call
-from learners.calls.sections.strain import StrainSettings
 from learners.cli.commands import PredictSettings
 from learners.inference.machines import Machines
 from learners.inference.options import Options
@@ -46,7 +46,7 @@ class TriggerCall(Call):
         return replace(options, opening=opening)
 
     def run(self, predictor: Predictor, machines: Machines, provenance: Provenance) -> int:
-        from learners.predictions.triggers import predict_triggers  # with pandas
+        from fields.detectors.predicting import predict_triggers  # with pandas
 
         return predict_triggers(predictor, self.settings, provenance)
 
