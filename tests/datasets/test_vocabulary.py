@@ -49,13 +49,11 @@ FEATURES = {
         },
     ),
     "events of recordings": Vocabulary(
-        r"learners\.events\.|\b(held_out_events|write_events|event_sentences)\b",
+        r"learners\.predictions\.merging|\b(held_out_events|write_events|event_sentences)\b",
         {
-            "learners/events/": "the feature",
+            "fields/recordings/": "the feature",
             "app/views.py": "events of a recording on the page",
             "learners/calls/events.py": "--events of recordings and of strain",
-            "learners/evaluate.py": "its flag, and what it prints",
-            "learners/runs/stages.py": "hears the held-out recordings of a run",
         },
     ),
     "time and place": Vocabulary(

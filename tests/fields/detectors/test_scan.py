@@ -15,10 +15,10 @@ from datasets.core.part import Part
 from datasets.strain.frames import Stream, lists_to_scan, read_frames, source_path
 from datasets.strain.settings import QScanSettings
 from fields.detectors.strain_files import StrainFiles
-from learners.events.merging import Events
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.predict import main
+from learners.predictions.merging import Events
 from learners.rule.reasons import Reason, Why
 from tests.datasets.files import write
 from tests.datasets.sources.strain import BURST, RATE, START, frame

@@ -27,10 +27,10 @@ from datasets.strain.settings import QScanSettings
 from datasets.tables.cells import read_cells
 from learners.active.listing import as_text
 from learners.cameras.when import WhenAndWhere
-from learners.events.merging import Events
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS
 from learners.predictions.checks import check_call
+from learners.predictions.merging import Events
 from learners.predictions.rows import RowSettings, Windows
 from learners.rule.reasons import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
 from learners.runs.folder import record_inputs, write_csv

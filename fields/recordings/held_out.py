@@ -21,9 +21,7 @@ from datasets.items.items import Items
 from datasets.items.labels import split_labels
 from datasets.items.places import nearest_rows
 from datasets.items.splits import split_units
-from learners.evaluation.calibration_metrics import fraction
-from learners.evaluation.held_out import Evaluation
-from learners.events.counts import (
+from fields.recordings.counts import (
     TOUCHING,
     events_of,
     joined,
@@ -31,7 +29,9 @@ from learners.events.counts import (
     rate_limits,
     touching,
 )
-from learners.events.report import held_out_sentences
+from fields.recordings.report import held_out_sentences
+from learners.evaluation.calibration_metrics import fraction
+from learners.evaluation.held_out import Evaluation
 from learners.files.jsonable import jsonable
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
@@ -47,12 +47,12 @@ def with_events(
     evaluation: Evaluation,
     predictor: Predictor,
     table: Items,
-    of_path: Mapping[str, Predictor] | None = None,
+    of_path: Mapping[str, Predictor],
 ) -> Evaluation:
     """The evaluation of a run with the figures and a sentence on `held_out_events`, where its items are spans."""
     if not table.frame[["start", "end"]].notna().all(axis=1).any():
         return evaluation
-    others = {path: _listing_all(one) for path, one in (of_path or {}).items()}
+    others = {path: _listing_all(one) for path, one in of_path.items()}
     facts = jsonable(held_out_events(_listing_all(predictor), table, others))
     if facts is None:
         return evaluation

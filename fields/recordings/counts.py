@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from learners.events.merging import Events
 from learners.inference.predictions import Prediction, decided_under
+from learners.predictions.merging import Events
 from learners.rule.arrays import Groups
 from learners.rule.base import AnyRule
 from learners.rule.thresholds import group_sums

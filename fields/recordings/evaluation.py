@@ -12,9 +12,9 @@ from datasets.core import progress
 from datasets.core.address import as_path
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.items.splits import split_units
+from fields.recordings.counts import event_figures
+from fields.recordings.report import write_events
 from learners.cli.commands import EvaluateSettings
-from learners.events.counts import event_figures
-from learners.events.report import write_events
 from learners.inference.predictions import Prediction
 from learners.loading.predictor import load_predictor
 from learners.runs.evaluation import (
@@ -28,8 +28,12 @@ from learners.runs.evaluation import (
 log = logging.getLogger(__name__)
 
 
-def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> EvaluationResult:
+def evaluate_events(
+    settings: EvaluateSettings, gap: float, *, command: str = ""
+) -> EvaluationResult:
     """Predict whole recordings, match the events with those of the data, and write a report.
+
+    ``gap`` : longest pause within one event, in seconds.
 
     Rows of classes that the model does not know, and the recordings of ``unknown``, add hours but no events.
 
@@ -75,7 +79,7 @@ def evaluate_events(settings: EvaluateSettings, *, command: str = "") -> Evaluat
     truth = truth.loc[~behind]
     events, figures = event_figures(
         heard, truth, hours,
-        gap=settings.gap, rule=rule, classes=bundle.classes,
+        gap=gap, rule=rule, classes=bundle.classes,
         units=dict(zip(rows["path"], split_units(rows), strict=True)),
     )  # fmt: skip
     with write_folder(settings, table, events) as folder, progress.step("Writing the report"):

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from datasets.core.errors import counted
 from datasets.items.items import Items
+from fields.recordings.counts import FEWEST_RECORDINGS
 from learners.cli.result import percent
-from learners.events.counts import FEWEST_RECORDINGS
 from learners.files.names import last_part
 from learners.model.bundle import Bundle
 from learners.report.plots import BLUE, LOW, ORANGE, panel
@@ -27,7 +27,7 @@ def write_events(
 
     Parameters
     ----------
-    figures : ``notices``, and what `learners.events.counts` counts.
+    figures : ``notices``, and what `fields.recordings.counts` counts.
     """
     content = {
         "title": f"Events in {last_part(table.source)} (backbone {bundle.spec.backbone})",
@@ -46,7 +46,7 @@ def _verdict(figures: Mapping[str, Any], problems: Sequence[str]) -> Verdict:
 
     Parameters
     ----------
-    figures : of `learners.events.counts`.
+    figures : of `fields.recordings.counts`.
     """
     found, events = figures["found"], figures["events"]
     alarms = f"false alarms: {_false_alarms(figures)}"
@@ -67,7 +67,7 @@ def _plots(curve: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> list
 
     Parameters
     ----------
-    curve : figures at each threshold, of `learners.events.counts`; ``point`` : those of the model's rule.
+    curve : figures at each threshold, of `fields.recordings.counts`; ``point`` : those of the model's rule.
     """
     rows = pd.DataFrame(curve).astype(float)
     figures = []
@@ -93,7 +93,7 @@ def _plots(curve: Sequence[Mapping[str, Any]], point: Mapping[str, Any]) -> list
 
 
 def event_sentences(figures: Mapping[str, Any]) -> list[str]:
-    """Sentences on the events of long recordings; ``figures`` of `learners.events.counts`."""
+    """Sentences on the events of long recordings; ``figures`` of `fields.recordings.counts`."""
     right, spans = figures["predicted"] - figures["false_alarms"], figures["labelled_spans"]
     events = counted(figures["events"], "event")
     made_of = f", made of {spans} labelled spans" if spans != figures["events"] else ""
@@ -106,7 +106,7 @@ def event_sentences(figures: Mapping[str, Any]) -> list[str]:
 
 
 def held_out_sentences(facts: Mapping[str, Any]) -> str:
-    """Sentences on the events in held-out recordings; ``facts`` of `learners.events.held_out`."""
+    """Sentences on the events in held-out recordings; ``facts`` of `fields.recordings.held_out`."""
     low, high = (percent(limit).removesuffix(" %") for limit in facts["recall_interval"])
     recordings = counted(facts["recordings"], "held-out recording")
     if left_out := facts["recordings_left_out"]:

@@ -9,8 +9,8 @@ import pytest
 
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
-from learners.events.merging import Events
 from learners.inference.predictions import Prediction, merge_probabilities
+from learners.predictions.merging import Events
 from learners.rule.fitting import uncalibrated
 from learners.rule.reasons import AMBIGUOUS, Reason, Why
 from tests.learners.inference.test_predictions import tone

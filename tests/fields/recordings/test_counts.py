@@ -10,7 +10,7 @@ from scipy.stats import poisson
 
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
-from learners.events.counts import (
+from fields.recordings.counts import (
     COLUMNS,
     count_events,
     event_figures,
