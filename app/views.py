@@ -17,9 +17,9 @@ from app.uploads import are_boxes, names
 from datasets.core.errors import counted
 from datasets.items.labels import parse_names
 from datasets.tables.cells import csv_bytes
-from learners.events.merging import Events
 from learners.files.jsonable import jsonable
 from learners.outputs.csv import write_csv
+from learners.predictions.merging import Events
 from learners.predictions.rows import RowSettings
 from learners.templates import render
 

@@ -174,8 +174,8 @@ def calibration(count: int) -> dict[str, float]:
     from sklearn.linear_model import LogisticRegression
 
     from datasets.items.labels import UNKNOWN
-    from learners.events.merging import Events
     from learners.inference.predictions import Prediction
+    from learners.predictions.merging import Events
     from learners.rule.calibrators import fit_temperature
     from learners.rule.fitting import uncalibrated
     from learners.rule.reasons import Reason

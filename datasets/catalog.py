@@ -17,30 +17,31 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from datasets.cli.options import Checked, positional
 from datasets.cli.parser import Parser
 from datasets.core.errors import SecondhandError
 from datasets.core.program import use_utf8_output
-from datasets.sources.gwosc import NOTE, PREFIX, fetch_event
+from datasets.sources.base import Fetched, in_order
 from datasets.sources.public import SETS, fetch
 
 
-def fetch_named(name: str) -> Path:
-    """Folder of a public set or event, which is downloaded on first use.
+def fetch_named(name: str) -> Fetched:
+    """A public set, or what another source has under this name, which is downloaded on first use.
 
     Raises
     ------
     SecondhandError : as `fetch`, or there is no such set.
     """
-    if name.startswith(PREFIX):
-        return fetch_event(name.removeprefix(PREFIX))[1]
-    if name not in SETS:
-        raise SecondhandError(
-            f"there is no public set {name!r}. The public sets are {', '.join(SETS)}, {PREFIX}EVENT"
-        )
-    return fetch(name)
+    if name in SETS:
+        return Fetched(fetch(name), [])
+    for source in in_order():
+        if (fetched := source.fetch(name)) is not None:
+            return fetched
+    others = (name for source in in_order() if source.note for name in source.names)
+    raise SecondhandError(
+        f"there is no public set {name!r}. The public sets are {', '.join([*SETS, *others])}"
+    )
 
 
 @dataclass(kw_only=True)
@@ -58,17 +59,16 @@ def main(argv: list[str] | None = None) -> int:
         for name, public in SETS.items():
             has_hash = all(file.hashes for file in public.files)
             print(f"{name:16} {public.gigabytes:4.1f} GB  {'hash' if has_hash else 'no hash':8}{public.note}")  # fmt: skip
-        print(f"{PREFIX + 'EVENT':16} {0:4.1f} GB  no hash {NOTE}")
+        for source in in_order():
+            for name in source.names if source.note else ():
+                print(f"{name:16} {0:4.1f} GB  no hash {source.note}")
     for name in options.names:
         try:
-            print(fetch_named(name))
+            folder, lines = fetch_named(name)
         except SecondhandError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
-        if name.startswith(PREFIX):
-            rows, _ = fetch_event(name.removeprefix(PREFIX))
-            for path, gps in zip(rows["path"], rows["gps"], strict=True):
-                print(f"{path} --at {gps}")
+        print(folder, *lines, sep="\n")
     return 0
 
 

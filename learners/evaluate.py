@@ -13,67 +13,37 @@ examples:
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from datasets.core import progress
 from datasets.core.errors import counted
 from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
 from learners.cli.commands import EvaluateSettings
-from learners.cli.flags import read_call
+from learners.cli.flags import call_parser
+from learners.runs.judges import evaluate_settings, find_judge, sections
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
-    settings = read_call(EvaluateSettings, argv, __doc__, files=True)
+    parser = call_parser(__doc__, EvaluateSettings, *sections(), files=True)
+    settings = evaluate_settings(parser.chosen(argv))
+    settings.check()
 
     console.log_to_terminal()
     keep_memory_on_cpu(settings.device)
-    with progress.step("Loading the program"):
-        from learners.events.evaluation import evaluate_events
-        from learners.events.report import event_sentences
-        from learners.runs.evaluation import estimate, evaluate
-
-    judge = evaluate_events if settings.events else evaluate if settings.labels else estimate
-    evaluated = judge(settings, command=console.as_typed("learners.evaluate", argv))
-    metrics = evaluated.metrics
-    if settings.events:
-        lines, alarm = event_sentences(metrics), not metrics["found"]
-    else:
-        lines = result.sentences(
-            metrics, evaluated.confusions, what="files", labels=evaluated.labels
-        )
-        alarm = result.answers_almost_nothing(metrics)
-    if not settings.labels:
-        lines = _expected(metrics)
+    judge = find_judge(settings)
+    evaluated = judge.judge(settings, console.as_typed("learners.evaluate", argv))
     print()
-    result.print_result(lines, alarm=alarm)
+    alarm = judge.is_alarming(evaluated.metrics)
+    result.print_result(judge.sentences(evaluated), alarm=alarm)
     print(*evaluated.lines, sep="\n")
     for item in evaluated.bad:
         print(item, file=sys.stderr)
     if evaluated.bad:
         print(f"{counted(len(evaluated.bad), 'file')} could not be used", file=sys.stderr)
     print(f"Look at the report:  {evaluated.folder}/index.html")
-    predictions = f"{evaluated.folder}/predictions.csv"
-    if settings.events:
-        print(f"{counted(metrics['predicted'], 'predicted event') + ':':<20} {predictions}")
-    else:
-        print(f"All predictions:     {predictions}")
+    print(f"{judge.rows(evaluated.metrics) + ':':<20} {evaluated.folder}/predictions.csv")
     return 3 if evaluated.bad else 0
-
-
-def _expected(metrics: Mapping[str, Any]) -> list[str]:
-    """Sentences on the expected result for files without labels."""
-    names = {
-        "expected_accuracy": "Expected accuracy: {}.",
-        "accepted": "Answers {} of the files.",
-    }
-    return [
-        text.format(result.percent(metrics[n]))
-        for n, text in names.items()
-        if metrics.get(n) is not None
-    ]
 
 
 if __name__ == "__main__":

@@ -42,6 +42,13 @@ class Rows(NamedTuple):
     learnable: bool = True
 
 
+class Fetched(NamedTuple):
+    """What was downloaded: its folder, and a line on each of its files."""
+
+    folder: Path
+    lines: Sequence[str]
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """How the sources of a call are read.
@@ -102,6 +109,8 @@ class Source:
     has_multi_label : whether items of this path may have several labels.
     several_labels : those of its ``names`` whose items have, so that nobody need say so.
     check : raises SecondhandError if the settings of a call do not suit its paths.
+    fetch : downloads what a name stands for; None for a name that is not its own. Of sources that are for `datasets.catalog`.
+    note : what it downloads: licence and citation.
     several : a set is often several such files, as one for each camera: of these, one that cannot be read is listed, and
         the others are used.
     """
@@ -117,6 +126,8 @@ class Source:
     several_labels: tuple[str, ...] = ()
     check: Callable[[Sequence[Path], ReadOptions], None] = lambda paths, options: None
     several: bool = False
+    fetch: Callable[[str], Fetched | None] = lambda name: None
+    note: str = ""
 
 
 SOURCES: Registry[Source] = Registry("datasets.sources")

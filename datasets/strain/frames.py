@@ -214,7 +214,7 @@ def lists_to_scan(
 
     Parameters
     ----------
-    channel : as in `datasets.sources.trigger_tables.find_strain_files`.
+    channel : channel to read where a file has several; "" for the calibrated strain.
     context : seconds of strain that are used on either side of a moment.
     """
     by_detector, unnamed = _by_detector(files)

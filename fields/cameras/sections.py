@@ -7,7 +7,8 @@ from pathlib import Path
 
 from datasets.cli.options import Limits, option
 from fields.cameras.settings import DEPLOYMENTS
-from learners.calls.sections.base import SECTIONS, Section
+from learners.calls.sections.base import SECTIONS
+from learners.cli.commands import Section
 
 
 @SECTIONS.add

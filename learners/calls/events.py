@@ -8,8 +8,8 @@ from datasets.cli.conflicts import Conflict
 from datasets.cli.options import Condition
 from learners.calls.files import FileCall
 from learners.calls.sections.events import EventSettings
-from learners.events.merging import Events
 from learners.inference.predictor import Predictor
+from learners.predictions.merging import Events
 from learners.predictions.rows import Merge
 
 

@@ -5,20 +5,21 @@ Nothing heavy is imported, so that ``--help`` answers at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import MISSING, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from datasets.cli.conflicts import Conflict, Missing, Need, Refused
-from datasets.cli.options import Checked, Condition, Limits, option, positional
+from datasets.cli.options import Checked, Condition, flag, option, positional
 from datasets.core.address import is_address
 from datasets.items.settings import CHANNEL, LABEL_COLUMN, PATH_COLUMN
 from datasets.kinds.base import KINDS
 from datasets.sources.settings import TIER
 
 T = TypeVar("T", bound=Checked)
+S = TypeVar("S", bound="Sectioned")
 
 #: Settings of a prediction that may change when its job resumes: they do not affect the predictions, or name files.
 FREE_OF_PREDICTION = (
@@ -146,28 +147,28 @@ class OutputSettings(Checked):
 
 
 @dataclass(kw_only=True)
-class PredictSettings(OutputSettings, OverrideSettings, EngineSettings):
-    """several machines
+class Section(Checked):
+    """A group of settings that only some calls have (`learners.calls.sections`), which its docstring heads in the help.
 
-    ``added`` : the settings of `learners.calls.sections`.
+    Attributes
+    ----------
+    name : its name in the registry.
+    usual : settings that the help shows by itself.
+    free : settings that may change when a job resumes, because they do not affect the predictions.
+    in_place_of_paths : settings that name what to predict, so that no files are named.
     """
 
-    model: str = positional(MODEL)
-    paths: list[str] = positional(PATHS, [])
-    cluster: str | None = option(
-        None,
-        "Address of a Dask scheduler whose workers compute the predictions, such as tcp://10.0.0.1:8786; or "
-        "local.",
-        metavar="ADDRESS",
-    )
-    added: tuple[Checked, ...] = ()
+    name: ClassVar[str]
+    usual: ClassVar[tuple[str, ...]] = ()
+    free: ClassVar[tuple[str, ...]] = ()
+    in_place_of_paths: ClassVar[tuple[str, ...]] = ()
 
-    conflicts = (
-        OVERWRITING,
-        Missing(
-            ("paths", "triggers"), "no files to predict", "name files or folders, or --triggers"
-        ),
-    )
+
+@dataclass(kw_only=True)
+class Sectioned(Checked):
+    """Settings with ``added`` groups of others."""
+
+    added: tuple[Section, ...] = ()
 
     @property
     def sections(self) -> dict[str, Any]:
@@ -182,12 +183,48 @@ class PredictSettings(OutputSettings, OverrideSettings, EngineSettings):
         return next((one for one in self.added if isinstance(one, section)), section())
 
 
+def with_sections(
+    settings: type[S], sections: Iterable[type[Section]], values: Mapping[str, Any]
+) -> S:
+    """Settings from their values by name, of which each section has its own; the others have their defaults."""
+    rest, added = dict(values), list[Section]()
+    for section in sections:
+        names = [item.name for item in fields(section) if item.name in rest]
+        added.append(section(**{name: rest.pop(name) for name in names}))
+    return settings(**rest, added=tuple(added))
+
+
 @dataclass(kw_only=True)
-class EvaluateSettings(OverrideSettings):
+class PredictSettings(Sectioned, OutputSettings, OverrideSettings, EngineSettings):
+    """several machines
+
+    ``added`` : the settings of `learners.calls.sections`.
+    """
+
+    model: str = positional(MODEL)
+    paths: list[str] = positional(PATHS, [])
+    cluster: str | None = option(
+        None,
+        "Address of a Dask scheduler whose workers compute the predictions, such as tcp://10.0.0.1:8786; or "
+        "local.",
+        metavar="ADDRESS",
+    )
+
+    @property
+    def table(self) -> Iterable[Condition]:
+        named = [name for section in self.added for name in section.in_place_of_paths]
+        remedy = ", or ".join(["name files or folders", *map(flag, named)])
+        missing = Missing(("paths", *named), "no files to predict", remedy)
+        return chain([OVERWRITING, missing], super().table)
+
+
+@dataclass(kw_only=True)
+class EvaluateSettings(Sectioned, OverrideSettings):
     """evaluation
 
     If the data name their own parts, the test part is evaluated, else everything but the training part. Files
-    whose label is no class of the model count as unknown classes. Without ``labels`` all files count.
+    whose label is no class of the model count as unknown classes. Without ``labels`` all files count. ``added`` : the
+    settings of `learners.runs.judges`.
     """
 
     model: str = positional(MODEL)
@@ -215,21 +252,12 @@ class EvaluateSettings(OverrideSettings):
         names=lambda: KINDS,
         metavar="auto|KIND",
     )
-    events: bool = option(
-        False,
-        "Sound: predict whole recordings and compare the events with the labelled spans: precision, recall and false "
-        "alarms an hour over the threshold. Recordings of --unknown have no event.",
-    )
-    gap: float = option(
-        0.0, "With --events: longest pause in seconds within one event.", limits=Limits(low=0)
-    )
     out: str = option("report", "Folder to write the report to.", metavar="FOLDER")
     overwrite: bool = option(False, "Replace an older report at --out.")
 
     conflicts = (
         Refused("out", "no folder on a disk", "name one", of=is_address),
-        *(Conflict(name, "labels") for name in ("unknown", "strain", "label_column", "events")),
-        Need("gap", ("events",), "give it too, or leave --gap out"),
+        *(Conflict(name, "labels") for name in ("unknown", "strain", "label_column")),
     )
 
 

@@ -36,7 +36,6 @@ from learners.evaluation.held_out import (
     predict_held_out,
     reference_rows,
 )
-from learners.events.held_out import with_events
 from learners.files.names import shared_provenance
 from learners.inference.exporting import write_network
 from learners.inference.options import Computing, Opening
@@ -45,6 +44,7 @@ from learners.inference.predictor import REFERENCE, Predictor
 from learners.model.bundle import Bundle, add_onnx, save_bundle
 from learners.report.report import write_report
 from learners.rule.base import AnyRule
+from learners.runs.after_evaluation import measured_further
 from learners.runs.backbone_selection import as_table
 from learners.runs.cross_fit_bodies import (
     Bodies,
@@ -216,10 +216,13 @@ def predict(run: Run) -> tuple[Run, Evaluation]:
     elif are_all_learnt(run.folder):  # after Ctrl-C
         evaluation.metrics[BY_BODIES] = True
     if run.cross is None:
-        evaluation = with_events(evaluation, run.predictor, table)
+        evaluation = measured_further(evaluation, run.predictor, table, {})
     else:
-        measured = replace(table, frame=as_measured(table.frame, run.cross))
-        evaluation = with_events(evaluation, run.predictor, measured, of_path(table, run.cross))
+        measured, others = (
+            replace(table, frame=as_measured(table.frame, run.cross)),
+            of_path(table, run.cross),
+        )
+        evaluation = measured_further(evaluation, run.predictor, measured, others)
     bundle.metrics = evaluation.metrics
     bundle.provenance |= shared_provenance({"protocol": table.fact(Protocol).text})
     bundle.provenance["headline"] = evaluation.figures["headline"]["message"]

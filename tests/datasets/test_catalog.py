@@ -17,7 +17,6 @@ from datasets.items.facts import Origin
 from datasets.items.splits import assign_splits
 from datasets.sources.base import ReadOptions, read_source
 from datasets.steps.reading import load_table
-from datasets.strain.files import read_strain
 from tests.datasets import lookalikes
 from tests.datasets.lookalikes import Server, esc50, left, place, publish, server, tarred, zipped
 
@@ -114,52 +113,6 @@ def test_gravityspy_follows_no_link_out_of_the_file(
     assert left("gravityspy") == []
 
 
-def test_an_event_has_its_time_and_both_detectors(server: Server, tmp_path: Path) -> None:
-    lookalikes.event(server, tmp_path)
-    table = load_table("gwosc:GW150914")
-    assert table.kind == "strain"
-    assert [Path(path).name[:4] for path in table.frame["path"]] == ["H-H1", "L-L1"]
-    assert (table.frame["gps"] == 1126259462.4).all()
-    assert set(table.frame["label"]) == {"Chirp"}
-    assert set(table.frame["group"]) == {"GW150914"}
-    assert set(table.frame["split"]) == {"test"}
-    assert "gwosc.org" in table.fact(Origin).note
-    strain = read_strain(table.frame["path"].iloc[0], at=1126259462.4, context=16.0)
-    assert strain.rate == 4096
-    before = len(server.requests)
-    load_table("gwosc:GW150914")
-    assert len(server.requests) == before == 3
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (('"hdf5"', '"txt"'), "GWOSC has no 32 s of strain"),
-        (("https://gwosc.org/", "https://example.org/"), "is not an HDF5 file of gwosc.org"),
-        (("https://gwosc.org/", "file:///"), "is not an HDF5 file of gwosc.org"),
-        (("1126259462.4", "NaN"), "GPS time of the event is nan"),
-        (('"GPS"', '"gps"'), "not a response of the event API"),
-        (("{", "["), "not a response of the event API"),
-    ],
-)
-def test_an_odd_answer_about_an_event(
-    server: Server, tmp_path: Path, change: tuple[str, str], message: str
-) -> None:
-    lookalikes.event(server, tmp_path)
-    path = "/gwosc.org/eventapi/json/event/GW150914"
-    server.files[path] = server.files[path].decode().replace(*change).encode()
-    with pytest.raises(SecondhandError, match=message):
-        load_table("gwosc:GW150914")
-    assert not [path for path in server.requests if path.endswith("hdf5")]
-
-
-@pytest.mark.parametrize("name", ["", "../../etc", "a/b", "GW150914?x=1"])
-def test_what_is_no_event(server: Server, name: str) -> None:
-    with pytest.raises(SecondhandError, match="not the name of an event"):
-        load_table(f"gwosc:{name}")
-    assert not server.requests
-
-
 def test_a_set_without_its_list_says_what_is_missing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +131,7 @@ def test_an_unknown_name_lists_what_there_is(server: Server) -> None:
     for call in (lambda: load_table("esc500"), lambda: catalog.fetch_named("esc500")):
         with pytest.raises(SecondhandError, match="esc500") as error:
             call()
-        for name in (*catalog.SETS, "gwosc:EVENT"):
+        for name in catalog.SETS:
             assert name in str(error.value)
 
 
@@ -198,7 +151,7 @@ def test_a_folder_of_that_name_wins_and_the_note_says_so(
 
 
 def test_the_command_lists_fetches_and_refuses(
-    esc50: bytes, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    esc50: bytes, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert catalog.main([]) == 0
     listed = capsys.readouterr().out
@@ -207,9 +160,6 @@ def test_the_command_lists_fetches_and_refuses(
     assert not server.requests
     assert catalog.main(["esc50"]) == 0
     assert capsys.readouterr().out.strip() == str(place("esc50") / "files")
-    lookalikes.event(server, tmp_path)
-    assert catalog.main(["gwosc:GW150914"]) == 0
-    assert capsys.readouterr().out.count("--at 1126259462.4") == 2
     assert catalog.main(["nothing"]) == 2
     assert "esc50" in capsys.readouterr().err
 

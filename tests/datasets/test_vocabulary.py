@@ -44,13 +44,11 @@ FEATURES = {
         },
     ),
     "events of recordings": Vocabulary(
-        r"learners\.events\.|\b(held_out_events|write_events|event_sentences)\b",
+        r"learners\.predictions\.merging|\b(held_out_events|write_events|event_sentences)\b",
         {
-            "learners/events/": "the feature",
+            "fields/recordings/": "the feature",
             "app/views.py": "events of a recording on the page",
             "learners/calls/events.py": "--events of recordings and of strain",
-            "learners/evaluate.py": "its flag, and what it prints",
-            "learners/runs/stages.py": "hears the held-out recordings of a run",
         },
     ),
     "time and place": Vocabulary(
@@ -68,9 +66,9 @@ FEATURES = {
     "tiers": Vocabulary(
         r"\b([Tt]iers?|TIER)\b",
         {
-            "datasets/sources/tiers.py": "the feature",
-            "datasets/sources/elan.py": "a format that has them",
-            "datasets/sources/textgrid.py": "a format that has them",
+            "fields/recordings/tiers.py": "the feature",
+            "fields/recordings/sources/elan.py": "a format that has them",
+            "fields/recordings/sources/textgrid.py": "a format that has them",
             "datasets/sources/settings.py": "its flag",
             "learners/cli/commands.py": "its flag",
         },

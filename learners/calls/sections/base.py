@@ -1,4 +1,4 @@
-"""What a group of flags for calls of ``learners.predict`` is, and the registry of all.
+"""The registry of the groups of flags for calls of ``learners.predict``.
 
 Nothing heavy is imported, so that ``--help`` answers at once.
 """
@@ -6,37 +6,14 @@ Nothing heavy is imported, so that ``--help`` answers at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any
 
-from datasets.cli.options import Checked
 from datasets.core.registry import Registry
-from learners.cli.commands import PredictSettings
-
-
-@dataclass(kw_only=True)
-class Section(Checked):
-    """A dataclass of settings, which its docstring heads in the help.
-
-    Attributes
-    ----------
-    name : its name in the registry.
-    usual : settings that the help shows by itself.
-    free : settings that may change when a job resumes, because they do not affect the predictions.
-    """
-
-    name: ClassVar[str]
-    usual: ClassVar[tuple[str, ...]] = ()
-    free: ClassVar[tuple[str, ...]] = ()
-
+from learners.cli.commands import PredictSettings, Section, with_sections
 
 SECTIONS: Registry[type[Section]] = Registry("learners.calls.sections")
 
 
 def predict_settings(values: Mapping[str, Any]) -> PredictSettings:
     """The settings of a call of ``learners.predict`` from their values by name; the others have their defaults."""
-    rest, added = dict(values), list[Section]()
-    for section in SECTIONS.ours().values():
-        names = [item.name for item in fields(section) if item.name in rest]
-        added.append(section(**{name: rest.pop(name) for name in names}))
-    return PredictSettings(**rest, added=tuple(added))
+    return with_sections(PredictSettings, SECTIONS.ours().values(), values)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from datasets.cli.conflicts import Need
 from datasets.cli.options import Limits, option
-from learners.calls.sections.base import SECTIONS, Section
+from learners.calls.sections.base import SECTIONS
+from learners.cli.commands import Section
 
 
 @SECTIONS.add

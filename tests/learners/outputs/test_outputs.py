@@ -22,11 +22,10 @@ from datasets.steps.reading import load_table
 from datasets.strain.settings import QScanSettings
 from datasets.tables.cells import read_cells
 from learners.active.listing import as_text
-from learners.events.merging import Events
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS
-from learners.outputs.raven import write_raven
 from learners.predictions.checks import check_call
+from learners.predictions.merging import Events
 from learners.predictions.rows import RowSettings, Windows
 from learners.rule.reasons import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
 from learners.runs.folder import record_inputs, write_csv
@@ -70,30 +69,6 @@ def tabbed(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.open(newline=""), delimiter="\t"))
 
 
-def test_raven_and_audacity_have_a_table_a_recording(recordings, tmp_path):
-    names = (str(tmp_path / "recordings"),)
-    shape = RowSettings(merge=Windows(), names=names, spectrogram=MEL)
-    OUTPUTS["raven"].write(recordings, shape, tmp_path / "raven")
-    tables = sorted(p.relative_to(tmp_path / "raven").as_posix() for p in (tmp_path / "raven").rglob("*.txt"))  # fmt: skip
-    assert tables == ["deep/x.selections.txt", "x.selections.txt", "x.wav.selections.txt"]
-    assert tabbed(tmp_path / "raven/x.selections.txt") == []
-    rows = tabbed(tmp_path / "raven/x.wav.selections.txt")
-    assert rows[1] == {
-        "Selection": "2", "View": "Spectrogram 1", "Channel": "1", "Begin Time (s)": "2.0",
-        "End Time (s)": "3.0", "Low Freq (Hz)": "20.0", "High Freq (Hz)": "4000.0",
-        "Begin Path": recordings[2].path, "File Offset (s)": "2.0", "Annotation": "b b",
-        "Score": "0.700000",
-    }  # fmt: skip
-    assert [row["Annotation"] for row in rows] == ["a", "b b"]
-    # A recording that fits into one window is one row.
-    (row,) = tabbed(tmp_path / "raven/deep/x.selections.txt")
-    assert (row["Begin Time (s)"], row["End Time (s)"]) == ("0.0", "3.0")
-    OUTPUTS["audacity"].write(recordings, shape, tmp_path / "audacity")
-    text = (tmp_path / "audacity/x.wav.txt").read_text()
-    assert text == "0.0\t1.0\ta\n2.0\t3.0\tb b\n"
-    assert (tmp_path / "audacity/x.txt").read_text() == ""
-
-
 def test_a_table_says_which_moment_of_strain_was_judged(capsys):
     one = answer("H-H1_strain.hdf5")._replace(part=Part("H-H1_strain.hdf5", at=1126259462.391))
     bad = one._replace(
@@ -116,17 +91,6 @@ def test_a_table_never_rounds_a_probability_up_to_a_threshold(capsys):
     first, last = capsys.readouterr().out.splitlines()
     assert "94 %, ambiguous" in first
     assert " 29 % " in last
-
-
-def test_beside_the_recordings_nothing_else_is_touched(recordings, tmp_path):
-    folder = tmp_path / "recordings"
-    with pytest.raises(SecondhandError, match="already exists"):
-        check_call(OUTPUTS["raven"], RowSettings(), KINDS["sound"], folder, overwrite=False)
-    check_call(OUTPUTS["raven"], RowSettings(), KINDS["sound"], folder, overwrite=True)
-    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
-    OUTPUTS["raven"].write(recordings, RowSettings(merge=Windows(), names=(str(folder),)), folder)
-    assert {path: path.read_bytes() for path in before} == before
-    assert len(list(folder.rglob("*.selections.txt"))) == 3
 
 
 def test_a_pipe_or_device_is_refused_before_anything_is_predicted(tmp_path):
@@ -187,7 +151,6 @@ def test_a_table_is_aligned_and_coloured_on_a_terminal_alone(recordings, monkeyp
 
 def test_where_a_format_may_go(recordings, tmp_path):
     for call, message in {
-        ("raven", "picture", None): "--format raven is for sound",
         ("camtrap-dp", "strain", tmp_path): "is for picture and sound",
         ("camtrap-dp", "sound", None): "Give a folder as --out",
         ("csv", "sound", tmp_path): "is a folder. Give a file",
@@ -195,29 +158,17 @@ def test_where_a_format_may_go(recordings, tmp_path):
         name, kind, out = call
         with pytest.raises(SecondhandError, match=message):
             check_call(OUTPUTS[name], RowSettings(), KINDS[kind], out, overwrite=False)
-    with pytest.raises(SecondhandError, match="a label track is for a single recording"):
-        OUTPUTS["audacity"].write(recordings, RowSettings(merge=Windows()), None)
 
 
 def test_what_is_written_is_read_back(recordings, tmp_path):
-    """By the annotation readers."""
+    """By the annotation reader."""
     folder = tmp_path / "recordings"
-    expected = [
-        (str(folder / "deep/x.wav"), "a", 0.0, 3.0), (str(folder / "x.wav"), "a", 0.0, 1.0),
-        (str(folder / "x.wav"), "b b", 2.0, 3.0),
-    ]  # fmt: skip
+    expected = [(str(folder / "x.wav"), "a", 0.0, 1.0), (str(folder / "x.wav"), "b b", 2.0, 3.0)]
     shape = RowSettings(merge=Windows(), names=(str(folder),), spectrogram=MEL)
-    for format in ("raven", "audacity"):
-        OUTPUTS[format].write(recordings, shape, folder)
-        frame, *_ = read_source(str(folder), ReadOptions())
-        rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
-        assert rows == expected, format
-        for path in folder.rglob("*.txt"):
-            path.unlink()
     OUTPUTS["camtrap-dp"].write(recordings[2:3], shape, folder)
     frame, *_ = read_source(str(folder), ReadOptions())
     rows = sorted(frame[["path", "label", "start", "end"]].itertuples(index=False, name=None))
-    assert rows == expected[1:]
+    assert rows == expected
 
 
 @pytest.mark.parametrize("writer", ["predict", "run"])
@@ -244,24 +195,6 @@ def test_an_answer_about_a_part_is_corrected_in_the_table(tmp_path, writer, name
     assert table.frame["label"].tolist() == [*"bbaba"]
     assert table.frame.loc[0, [*times]].tolist() == [*times.values()]
     assert table.fact(Corrections).frame["label"].tolist() == ["b"]
-
-
-def test_names_that_a_table_between_tabs_cannot_hold_are_read_back(tmp_path):
-    """One recording's table goes by its own name, a table of several by the names in it."""
-    names = ["tab\tb.wav", "line\nb.wav", ' "a" .wav', "\u3000wide.wav"]
-    files = [tone(tmp_path / name, 1.0) for name in names]
-    rows = [answer(file, 'the "b"', 0.8, 0.1, 0.7 + n / 10) for n, file in enumerate(files)]
-    expected = {(str(file), 'the "b"', 0.1, 0.7 + n / 10) for n, file in enumerate(files)}
-    OUTPUTS["raven"].write(rows, RowSettings(names=[str(tmp_path)]), tmp_path)
-    for several in (False, True):
-        if several:
-            for path in tmp_path.glob("*.txt"):
-                path.unlink()
-            with (tmp_path / "all.selections.txt").open("w") as stream:
-                write_raven(rows, RowSettings(), stream)
-        frame, rejected, *_ = read_source(str(tmp_path), ReadOptions())
-        actual = frame[["path", "label", "start", "end"]].itertuples(index=False, name=None)
-        assert ({*actual}, rejected) == (expected, [])
 
 
 def test_what_a_tree_answered_teaches_nothing_until_it_is_corrected(tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.figures import score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rules import operating_points
-from learners.events.counts import events_of
 from learners.inference.exporting import export_onnx
 from learners.inference.predictions import FIELDS, Prediction, decided_again, predictions_from
 from learners.loading.predictor import load_predictor
 from learners.model.bundle import Bundle
+from learners.predictions.merging import Events
 from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
@@ -166,7 +166,7 @@ def test_events_of_recordings_answer_as_predict(
     again = decided_again(recordings, model.rule.but(threshold=0.45), CLASSES)
     windows = [window for one in again for window in one.windows]
     assert answers(windows) == answers(predicted(model, outputs, threshold=0.45))
-    assert len(events_of(again, 0.0, model.rule))
+    assert any(Events(model.rule).rows(one) for one in again)
 
 
 def test_events_of_pictures_answer_as_predict(

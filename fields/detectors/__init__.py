@@ -1,0 +1,1 @@
+"""Gravitational-wave detectors: tables of triggers, and continuous strain across the borders of files."""

@@ -1,0 +1,1 @@
+"""What ``learners.predict`` predicts, one file each."""

@@ -1,0 +1,1 @@
+"""Formats of labels and public data, one file each."""

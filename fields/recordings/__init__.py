@@ -1,0 +1,1 @@
+"""Labelled spans of recordings: the formats of sound editors, in and out."""

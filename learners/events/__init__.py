@@ -1,1 +1,0 @@
-"""Events of recordings: neighbouring windows with one class, merged, counted and evaluated."""
