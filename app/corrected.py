@@ -136,7 +136,7 @@ def correct(site: Site, name: str, shown: Prediction, label: object) -> tuple[st
     )  # fmt: skip
     table, model = feedback.table.file.absolute(), (served.folder or Path(name)).absolute()
     again = train_again(model, [table], several=choices.several, name=name_here)
-    command = as_typed("learners.finetune", again)
+    command = as_typed("finetune", again)
     said = given.split(JOIN) if choices.several else [given]
     new = {*said} - {*choices.classes, *choices.others}
     few = note_html("A new class needs at least 2 files (20 are better).") if new else ""

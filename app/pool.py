@@ -188,7 +188,7 @@ class Labelling(Pool):
         """The command that uses the labels, with paths as ``name`` gives them."""
         several = self.choices.several
         words = train_again(self.model, [self.table.file], several=several, name=name)
-        return as_typed("learners.finetune", words)
+        return as_typed("finetune", words)
 
     def prepare(self, files: Iterator[str]) -> None:
         rows = self.table.rows()
@@ -332,7 +332,7 @@ class Auditing(Labelling):
 
     def next_command(self, name: Callable[[Path], str]) -> str:
         words = [name(self.model), "--labels", name(self.table.file)]
-        return as_typed("learners.audit", words)
+        return as_typed("audit", words)
 
     def _find_bursts(self) -> list[list[int]]:
         return []  # each file was drawn by itself

@@ -133,7 +133,7 @@ class PageSettings(FeatureSettings, LimitSettings):
         Refused(
             "train",
             "that is a model folder",
-            "name models first: python -m app {value} --train",
+            "name models first: secondhand app {value} --train",
             of=lambda folder: folder and (folder / "config.json").is_file(),
         ),
     )

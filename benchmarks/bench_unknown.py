@@ -16,7 +16,7 @@ class in turn is left out and the probe fitted to the others, so that the featur
 class. Then how many unknown files are accepted where 60 and 70 % of the known files are; and, as "errors",
 the AUROC of right predictions against wrong ones among the known files.
 
-``discover`` : what `learners.discover` finds in known files and those of the run's unknown classes (a folder each).
+``discover`` : what `secondhand discover` finds in known files and those of the run's unknown classes (a folder each).
 Clusters: how many unknown classes have one in which they are at least 80 % of the files; how many are called new, and
 how many of these are mostly of known classes. List: over `--mixtures` with 5 to 80 % unknown files, the mean fraction
 of known files on it (FDR) and of unknown files that are on it. Known and calibration files are pooled and drawn anew

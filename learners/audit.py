@@ -1,4 +1,4 @@
-"""usage: python -m learners.audit MODEL PATH... | MODEL --labels TABLE [flags]
+"""usage: secondhand audit MODEL PATH... | MODEL --labels TABLE [flags]
 
 Estimate how often a model is right on your own unlabelled files. First draw the files that tell most about it, by
 stratified sampling, and label them in the table, or on the page by app --label. Then give the table as --labels: it
@@ -6,9 +6,9 @@ prints the accuracy with 95 % limits, and --out writes a model fitted to the sit
 or rows could not be used (they are listed); 2 for a wrong call.
 
 examples:
-  python -m learners.audit runs/photos/model new/ --n 50 --out audit.csv
-  python -m learners.audit runs/photos/model --labels audit.csv
-  python -m learners.audit runs/photos/model --labels audit.csv --out site-model/
+  secondhand audit runs/photos/model new/ --n 50 --out audit.csv
+  secondhand audit runs/photos/model --labels audit.csv
+  secondhand audit runs/photos/model --labels audit.csv --out site-model/
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _draw(settings: AuditSettings) -> int:
         f"Drawn: {len(shots)} of {pool.judged} {pool.unit}, of which the model answers {audit.answered}\n"
         f"{written}\n"
         f"Label:  fill in the column label, or  {console.as_typed('app', [settings.model, '--label', out])}\n"
-        f"Then:   {console.as_typed('learners.audit', [settings.model, '--labels', out])}"
+        f"Then:   {console.as_typed('audit', [settings.model, '--labels', out])}"
     )
     return status
 
@@ -151,12 +151,12 @@ def _estimate(settings: AuditSettings, table: Path) -> int:
     status = 3 if audit.rejected else 0
     if settings.out is None:
         words = (settings.model, "--labels", table, "--out", "site-model")
-        fitting = console.as_typed("learners.audit", words)
+        fitting = console.as_typed("audit", words)
         print(f"Fit temperature and threshold to the site:  {fitting}")
     else:
         status = max(status, _refit(settings, settings.out, labels))
     both = ("--from", settings.model, "--data", table)
-    training = console.as_typed("learners.finetune", both)
+    training = console.as_typed("finetune", both)
     same = (
         "Train with these labels all the same:"
         if _is_as_good(bundle, labels)
@@ -307,7 +307,3 @@ def _limits(limits: tuple[float, float, float]) -> str:
     if low == high:  # of files that are all labelled
         return f"{result.percent(value)} (all are labelled; other files from here may differ)"
     return f"{result.percent(value)} ({result.with_limits(low, high)})"
-
-
-if __name__ == "__main__":
-    console.run(main)

@@ -1,4 +1,4 @@
-"""usage: python -m learners.discover MODEL PATH... [flags]
+"""usage: secondhand discover MODEL PATH... [flags]
 
 Find new classes: cluster the files that a model refuses, and list which files are of classes that it does not know
 (conformal p-values and Benjamini-Hochberg, arXiv 2104.08279). Write the name of a cluster into one row of the
@@ -6,8 +6,8 @@ table, and give the table to finetune --data. Files that the model was trained o
 Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.
 
 examples:
-  python -m learners.discover runs/photos/model new/ --out found.csv
-  python -m learners.discover runs/birds/model '2024/*.wav' --fdr 0.05 --overwrite
+  secondhand discover runs/photos/model new/ --out found.csv
+  secondhand discover runs/birds/model '2024/*.wav' --fdr 0.05 --overwrite
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not found.rows:
         print(
             f"No file is refused; answered: {found.judged}. To check the answers: "
-            f"{console.as_typed('learners.audit', [settings.model, *settings.paths])}",
+            f"{console.as_typed('audit', [settings.model, *settings.paths])}",
             file=sys.stderr,
         )
         return status
@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"Cluster {n}: {_sure(cluster)}")
     print(*lines, written, sep="\n")
     if not any(row.new for row in found.rows) and not any(one.new for one in found.clusters):
-        suggesting = console.as_typed("learners.suggest", [settings.model, *settings.paths])
+        suggesting = console.as_typed("suggest", [settings.model, *settings.paths])
         print(f"Nothing new is found. To list the files that are most worth a label:  {suggesting}")
     return status
 
@@ -156,7 +156,3 @@ def _lines(found: Discoveries, fdr: float) -> list[str]:
             f"of {found.judged} files would have to be less like the known classes than every calibration file."
         )
     return lines
-
-
-if __name__ == "__main__":
-    console.run(main)

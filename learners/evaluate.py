@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from learners.runs.evaluation import estimate, evaluate
 
     judge = evaluate_events if settings.events else evaluate if settings.labels else estimate
-    evaluated = judge(settings, command=console.as_typed("learners.evaluate", argv))
+    evaluated = judge(settings, command=console.as_typed("evaluate", argv))
     metrics = evaluated.metrics
     if settings.events:
         lines, alarm = event_sentences(metrics), not metrics["found"]

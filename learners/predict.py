@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         opening=options.opening,
         computing=replace(options.computing, device=machines.device),
     )
-    command, out = console.as_typed("learners.predict", argv), settings.out
+    command, out = console.as_typed("predict", argv), settings.out
     provenance = Provenance.record(predictor, settings.model, command)
     with published(out, overwrite=settings.overwrite) as settings.out:
         status = call.run(predictor, machines, provenance)

@@ -1,12 +1,12 @@
-"""usage: python -m learners.search MODEL EXAMPLE [PATH...] [flags]
+"""usage: secondhand search MODEL EXAMPLE [PATH...] [flags]
 
 List the files, or windows of long recordings, that are most similar to an example, by the cosine similarity of the
 model's features. Exit status: 0; 3 if some files could not be used (they are listed); 2 for a wrong call.
 
 examples:
-  python -m learners.search runs/photos/model odd.jpg photos/ --top 10
-  python -m learners.search runs/birds/model call.wav night/ --at 12.5 --out near.csv
-  python -m learners.search runs/photos/model odd.jpg photos/ --embeddings photos.parquet
+  secondhand search runs/photos/model odd.jpg photos/ --top 10
+  secondhand search runs/birds/model call.wav night/ --at 12.5 --out near.csv
+  secondhand search runs/photos/model odd.jpg photos/ --embeddings photos.parquet
 """
 
 from __future__ import annotations
@@ -166,7 +166,3 @@ def _embed(
     if not summary.new + summary.kept:
         raise SecondhandError(f"{', '.join(settings.paths)[:500]}: no file can be used")
     return status
-
-
-if __name__ == "__main__":
-    console.run(main)

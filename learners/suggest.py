@@ -1,4 +1,4 @@
-"""usage: python -m learners.suggest MODEL PATH... [flags]
+"""usage: secondhand suggest MODEL PATH... [flags]
 
 Active learning: list the files whose labels would improve the model most. The model is unsure of them, and no two
 are alike (arXiv 1708.00489, 1906.03671). Fill in the column label of the table and give it to finetune --data.
@@ -6,9 +6,9 @@ Files that the model was trained on, and copies of them, are skipped. Exit statu
 used (they are listed); 2 for a wrong call.
 
 examples:
-  python -m learners.suggest runs/photos/model new/ --n 40 --out next.csv
-  python -m learners.suggest runs/birds/model '2024/*.wav' --n 100
-  python -m learners.suggest runs/birds/model nights-without-birds/ --mine --n 200 --out noise.csv
+  secondhand suggest runs/photos/model new/ --n 40 --out next.csv
+  secondhand suggest runs/birds/model '2024/*.wav' --n 100
+  secondhand suggest runs/birds/model nights-without-birds/ --mine --n 200 --out noise.csv
 """
 
 from __future__ import annotations
@@ -90,9 +90,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not settings.mine:
         training = train_again(Path(settings.model), [settings.out], several=not rule.exclusive)
         print("Label:  fill in the column label")
-        print(f"Then:   {console.as_typed('learners.finetune', training)}")
+        print(f"Then:   {console.as_typed('finetune', training)}")
     return status
-
-
-if __name__ == "__main__":
-    console.run(main)

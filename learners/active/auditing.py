@@ -230,7 +230,7 @@ def labels_of(
     if not labelled:
         raise SecondhandError(
             f"{audit.file}: no row has a label yet. Fill in the column label, or label on the page: "
-            f"python -m app MODEL --label {audit.file}"
+            f"secondhand app MODEL --label {audit.file}"
         )
     truths, answers, guesses = (
         np.array([row[name] for row in labelled]) for name in ("label", "answer", "guess")

@@ -19,7 +19,13 @@ from datasets.core import progress
 from datasets.core.address import hidden
 from datasets.core.errors import Rejected, SecondhandError, printable
 from datasets.core.limits import check_open_files
-from datasets.core.program import extra, installed_commands, use_utf8_output
+from datasets.core.program import (
+    MODULES,
+    extra,
+    installed_commands,
+    typed_words,
+    use_utf8_output,
+)
 from datasets.core.scanning import skipped_line
 from datasets.core.store import cache_root
 from learners import distributed
@@ -139,19 +145,20 @@ def _terminated(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def command_line(module: str, *words: object) -> str:
+def command_line(command: str, *words: object) -> str:
     """A command that can be pasted in any folder: it names this interpreter if its environment is not active."""
-    called = installed_commands(f"-m {module}").split()
+    own = installed_commands(f"-m learners.{command}") if command in MODULES else ""
+    called = (own or f"-m secondhand {command}").split()
     active = shutil.which("python") == sys.executable
     python = "python" if active or not sys.executable else sys.executable
     return shlex.join([python, *called, *map(str, words)])
 
 
-def as_typed(module: str, argv: Sequence[object] | None) -> str:
+def as_typed(command: str, argv: Sequence[object] | None) -> str:
     """A command as a user types it; without ``argv`` the one that is running."""
     words = sys.argv[1:] if argv is None else argv
     typed = [hidden(str(word)) for word in words]
-    return shlex.join([*installed_commands(f"python -m {module}").split(), *typed])
+    return shlex.join([*typed_words(command), *typed])
 
 
 def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str]) -> int:

@@ -80,8 +80,8 @@ def test_bad_calls_and_files(world, tmp_path, capsys):
     assert main([model, red, "--out", str(tmp_path / "none.csv")]) in (0, 3)
     shown = capsys.readouterr()
     assert (
-        f"learners.suggest {model} {red}" in shown.out
-        or f"learners.audit {model} {red}" in shown.err
+        f"secondhand suggest {model} {red}" in shown.out
+        or f"secondhand audit {model} {red}" in shown.err
     )
     with pytest.raises(Exception, match="no file can be used"):
         main([model, str(bad), "--out", str(tmp_path / "never.csv")])

@@ -358,7 +358,7 @@ def test_a_call_without_what_it_needs_shows_the_usage(main, words, missing, caps
     assert end.value.code == 2
     first, usage, *_ = capsys.readouterr().err.splitlines()
     assert first == f"error: {missing}"
-    assert usage.startswith("usage: python -m learners.")
+    assert usage.startswith(("usage: python -m learners.", "usage: secondhand "))
 
 
 def test_without_a_word_it_says_how_to_begin(capsys):
