@@ -58,7 +58,7 @@ from datasets.core.scanning import files_below
 from datasets.items.labels import UNKNOWN
 from datasets.sources.demos import write_demo
 from datasets.steps.reading import load_table
-from learners.active.discovery import benjamini_hochberg, find_discoveries
+from fields.loop.discovery import benjamini_hochberg, find_discoveries
 from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import calibration_figures
 from learners.inference.predictions import DetailedPrediction, stack_outputs

@@ -70,37 +70,9 @@ def app(words: Sequence[str] | None = None) -> int:
     return main(words)
 
 
-@command("choose the files to label next")
-def suggest(words: Sequence[str] | None = None) -> int:
-    from learners.suggest import main
-
-    return main(words)
-
-
-@command("estimate the accuracy at your site from a few labels")
-def audit(words: Sequence[str] | None = None) -> int:
-    from learners.audit import main
-
-    return main(words)
-
-
-@command("find new classes among the files that a model refuses")
-def discover(words: Sequence[str] | None = None) -> int:
-    from learners.discover import main
-
-    return main(words)
-
-
 @command("copy a model with another rule for unknown")
 def adjust(words: Sequence[str] | None = None) -> int:
     from learners.adjust import main
-
-    return main(words)
-
-
-@command("find files similar to an example")
-def search(words: Sequence[str] | None = None) -> int:
-    from learners.search import main
 
     return main(words)
 

@@ -145,7 +145,7 @@ def read_audit(file: Path, model: str | os.PathLike[str]) -> AuditTable:
     table = read_cells(file)
     if missing := [n for n in ("path", "label", *_OF_PREDICTION, "drawn") if n not in table]:
         raise SecondhandError(
-            f"{file}: no column {missing[0]!r}, so it is not a table that learners.audit drew"
+            f"{file}: no column {missing[0]!r}, so it is not a table that secondhand audit drew"
         )
     table = table.assign(**{name: with_points(table[name]) for name in _NUMBERS if name in table})
     digest, rejected = model_digest(os.fspath(model)), list[Rejected]()

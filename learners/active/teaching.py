@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from datasets.kinds.finding import some_files
 from datasets.tables.cells import read_frame
 from learners.active.embeddings import nameable
 from learners.active.listing import check_out
+from learners.cli import console
 from learners.cli.commands import PoolSettings
 from learners.inference.predictions import DetailedPrediction, Floats
 from learners.inference.predictor import Predictor
@@ -299,3 +301,24 @@ def _covers(span: Span, window: DetailedPrediction) -> bool:
     """Whether a labelled span overlaps the window."""
     first, last = _span(window.prediction.part)
     return span[0] < last and first < span[1]
+
+
+def tell_pool(pool: Pool, paths: Sequence[str]) -> int:
+    """Print which files of a pool were left out, and why; return the exit status of `learners.cli.console.tell_left_out`.
+
+    Raises
+    ------
+    SecondhandError : all files are bad.
+    """
+    status = console.tell_left_out(pool.rejected, pool.count, pool.skipped)
+    left_out = {
+        "of the model's run (labelled or given as --unknown), and copies of them": pool.labelled,
+        "copies of another file": pool.copies,
+        "without signal": pool.silent,
+    }
+    for why, count in left_out.items():
+        if count:
+            print(f"Left out, {why}: {count} {pool.unit}", file=sys.stderr)
+    if pool.rejected and not (pool.judged or pool.labelled or pool.silent):
+        raise SecondhandError(f"{', '.join(paths)[:500]}: no file can be used")
+    return status

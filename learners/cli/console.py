@@ -13,7 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from datasets.core import progress
 from datasets.core.address import hidden
@@ -33,9 +33,6 @@ from learners.acceleration import keep_memory_on_cpu, let_waiting_threads_sleep
 from learners.cli import live
 from learners.cli.upstream import deliver_late_interrupts
 from learners.machine import disable_telemetry
-
-if TYPE_CHECKING:
-    from learners.active.teaching import Pool
 
 #: Set by ``--quiet`` and ``--verbose``, for the processes that a command starts too.
 QUIET, VERBOSE = "SECONDHAND_QUIET", "SECONDHAND_VERBOSE"
@@ -173,27 +170,6 @@ def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str
     if rejected:
         print(f"{len(rejected)} of {files} files could not be used", file=sys.stderr)
     return 3 if rejected else 0
-
-
-def tell_pool(pool: Pool, paths: Sequence[str]) -> int:
-    """Print which files of a pool were left out, and why; return the exit status of `tell_left_out`.
-
-    Raises
-    ------
-    SecondhandError : all files are bad.
-    """
-    status = tell_left_out(pool.rejected, pool.count, pool.skipped)
-    left_out = {
-        "of the model's run (labelled or given as --unknown), and copies of them": pool.labelled,
-        "copies of another file": pool.copies,
-        "without signal": pool.silent,
-    }
-    for why, count in left_out.items():
-        if count:
-            print(f"Left out, {why}: {count} {pool.unit}", file=sys.stderr)
-    if pool.rejected and not (pool.judged or pool.labelled or pool.silent):
-        raise SecondhandError(f"{', '.join(paths)[:500]}: no file can be used")
-    return status
 
 
 def coloured(text: str, code: str, stream: TextIO | None = None) -> str:

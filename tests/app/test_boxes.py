@@ -25,9 +25,9 @@ from app.views import answer_html, as_json, note_html, table_html
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Box
 from datasets.steps.reading import read_items
+from fields.loop.suggest import main as suggest
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
-from learners.suggest import main as suggest
 from tests.app.sites import colours
 from tests.asked import asked
 from tests.pictures import COLOURS

@@ -20,11 +20,11 @@ from app.views import span
 from datasets.core.errors import SecondhandError
 from datasets.steps.base import Asked
 from datasets.steps.reading import load_table, read_items
+from fields.loop.suggest import main as suggest
 from learners.cli.flags import parse
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.rule.fitting import uncalibrated
-from learners.suggest import main as suggest
 from tests.app.sites import colours, tone, tones
 from tests.app.test_pool import ready
 from tests.learners.rules import plain_rule

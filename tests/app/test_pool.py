@@ -19,8 +19,8 @@ from app.views import name_here
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.sources.table import read_rows
+from fields.loop.audit import main as audit
 from learners.active.embeddings import Embeddings
-from learners.audit import main as audit
 from learners.inference.predictor import Predictor
 from tests.app.sites import colours, write_run
 from tests.datasets.images.test_capture_time import photo

@@ -12,7 +12,7 @@ from secondhand.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 #: Each may import itself and those after it.
-LAYERS = ("secondhand", "fields", "app", "learners", "datasets")
+LAYERS = ("fields", "secondhand", "app", "learners", "datasets")
 NAMES = sorted(
     str(path.relative_to(ROOT)) for layer in LAYERS for path in (ROOT / layer).rglob("*.py")
 )

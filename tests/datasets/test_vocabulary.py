@@ -43,7 +43,7 @@ FEATURES = {
             "app/bursts.py": "the feature on the page",
             "app/interface.py": "places that on the page",
             "app/pool.py": "labels the photos of an event at once",
-            "learners/active/discovery.py": "counts an event once",
+            "fields/loop/discovery.py": "counts an event once",
             "learners/calls/pictures.py": "--events of pictures",
             "learners/tasks/single.py": "fits the threshold of a model for events",
         },

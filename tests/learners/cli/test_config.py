@@ -14,7 +14,8 @@ import yaml
 
 from datasets.core.errors import SecondhandError
 from datasets.items.settings import read_spectrogram
-from learners import evaluate, export, finetune, predict, suggest
+from fields.loop import suggest
+from learners import evaluate, export, finetune, predict
 from learners.cli.flags import PRESETS, dump, parse
 from learners.cli.settings import Settings, TrainSettings
 

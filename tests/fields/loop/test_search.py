@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from datasets.core.errors import SecondhandError
+from fields.loop.search import main
 from learners.model.bundle import save_bundle
-from learners.search import main
 from tests.app import sites
 from tests.pictures import write_pictures
 

@@ -10,8 +10,8 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.steps.reading import load_table
+from fields.loop.suggest import main
 from learners.model.bundle import save_bundle
-from learners.suggest import main
 from tests.app import sites
 from tests.pictures import write_pictures
 

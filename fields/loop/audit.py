@@ -81,12 +81,12 @@ def _draw(settings: AuditSettings) -> int:
     from learners.active.auditing import columns_of, draw_audit
     from learners.active.listing import as_text, write_list
     from learners.active.sheets import Shot
-    from learners.active.teaching import Pool
+    from learners.active.teaching import Pool, tell_pool
 
     out = settings.out or Path("audit.csv")
     pool = Pool.open(settings, settings.paths, out)
     audit = draw_audit(pool, settings.model, n=settings.n)
-    status = console.tell_pool(pool, settings.paths)
+    status = tell_pool(pool, settings.paths)
     if not audit.rows:
         raise SecondhandError(
             "No files are left to draw from: all are of the model's run or copies of them"

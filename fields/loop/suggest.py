@@ -47,14 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.start(settings)
     from learners.active.listing import as_text, train_again, write_list
     from learners.active.sheets import Shot
-    from learners.active.teaching import Pool, suggest
+    from learners.active.teaching import Pool, suggest, tell_pool
     from learners.cameras.boxes import check_labels_train
 
     pool = Pool.open(settings, settings.paths, settings.out)
     if not settings.mine:
         check_labels_train(pool.predictor.bundle, settings.model)
     suggestions = suggest(pool, n=settings.n, mine=settings.mine)
-    status = console.tell_pool(pool, settings.paths)
+    status = tell_pool(pool, settings.paths)
     if not suggestions:
         nothing = "No file is answered" if settings.mine else "No files are left to label"
         print(nothing, file=sys.stderr)

@@ -9,7 +9,7 @@ from scipy.stats import false_discovery_control
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
-from learners.active.discovery import (
+from fields.loop.discovery import (
     benjamini_hochberg,
     calibration_needed,
     fewest_discoveries,

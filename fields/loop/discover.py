@@ -26,7 +26,7 @@ from learners.cli.commands import PATHS, PoolSettings
 from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
-    from learners.active.discovery import Cluster, Discoveries
+    from fields.loop.discovery import Cluster, Discoveries
 
 #: Files of a cluster, and of no cluster, on the page.
 SHOWN = 24
@@ -53,14 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = read_call(DiscoverSettings, argv, __doc__)
 
     console.start(settings)
-    from learners.active.discovery import discover
+    from fields.loop.discovery import discover
     from learners.active.listing import as_text, write_list
     from learners.active.sheets import Shot
-    from learners.active.teaching import Pool
+    from learners.active.teaching import Pool, tell_pool
 
     pool = Pool.open(settings, settings.paths, settings.out)
     found = discover(pool, fdr=settings.fdr)
-    status = console.tell_pool(pool, settings.paths)
+    status = tell_pool(pool, settings.paths)
     if not found.rows:
         print(
             f"No file is refused; answered: {found.judged}. To check the answers: "
@@ -127,7 +127,7 @@ def _sure(cluster: Cluster) -> str:
 
 def _lines(found: Discoveries, fdr: float) -> list[str]:
     """Sentences on the number of refused files, and of those that are of unknown classes."""
-    from learners.active.discovery import calibration_needed, fewest_discoveries
+    from fields.loop.discovery import calibration_needed, fewest_discoveries
 
     refused, count = len(found.rows), sum(row.new for row in found.rows)
     lines = [
