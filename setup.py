@@ -12,6 +12,7 @@ INSIDE = ("app", "fields", "learners", "datasets")
 DATA = {
     "app": "templates/*",
     "datasets.spectrograms": "presets/*.yaml",
+    "fields.loop": "templates/*",
     "learners": "presets/*.yaml",
     "learners.backbones": "*.txt",
     "learners.report": "templates/*",

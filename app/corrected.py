@@ -18,7 +18,7 @@ from app.serving import Site
 from app.views import QUIET, Seen, name_here, note_html
 from datasets.core.errors import SecondhandError, counted
 from datasets.items.labels import JOIN
-from learners.active.listing import train_again
+from learners.cli.again import train_again
 from learners.cli.console import as_typed
 from learners.templates import render
 

@@ -36,9 +36,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, software_and_hardware
 from datasets.audio.settings import MelSettings
 from datasets.steps.reading import load_table
-from learners.active import embeddings
-from learners.active.embeddings import Embeddings
-from learners.active.teaching import choose_diverse, margin_uncertainty
+from fields.loop import embeddings
+from fields.loop.embeddings import Embeddings
+from fields.loop.teaching import choose_diverse, margin_uncertainty
 from learners.backbones.building import build
 from learners.backbones.spec import NetworkSpec
 from learners.inference.predictor import Predictor

@@ -32,7 +32,7 @@ import pandas as pd
 from PIL import Image
 
 from datasets.steps.reading import load_table
-from learners.active.teaching import Pool, labelled_in
+from fields.loop.teaching import Pool, labelled_in
 from learners.cli.settings import Settings
 from learners.model.bundle import save_bundle
 from learners.runs.run import prepare

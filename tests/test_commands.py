@@ -56,3 +56,12 @@ def test_the_next_command_is_called_as_this_one_was(
 ) -> None:
     monkeypatch.setenv("SECONDHAND_COMMAND", called)
     assert [" ".join(typed_words(name)) for name in ("audit", "predict")] == [audit, predict]
+
+
+def test_a_field_adds_names_for_programs() -> None:
+    import secondhand
+
+    assert {"Embeddings", "Pool", "suggest", "finetune"} <= {*dir(secondhand)}
+    assert secondhand.Pool.__module__.startswith("fields.")
+    with pytest.raises(AttributeError, match="nothing"):
+        secondhand.nothing  # noqa: B018

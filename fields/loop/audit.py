@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 from datasets.cli.conflicts import Conflict, Missing
 from datasets.cli.options import option, positional
 from datasets.core.errors import Rejected, SecondhandError
+from fields.loop.settings import PoolSettings
 from learners.cli import console, result
-from learners.cli.commands import PoolSettings
 from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
-    from learners.active.auditing import AuditLabels
+    from fields.loop.auditing import AuditLabels
     from learners.evaluation.calibration_metrics import Estimate
     from learners.model.bundle import Bundle
 
@@ -78,10 +78,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _draw(settings: AuditSettings) -> int:
     """Draw files, write the table and the sheet, and print what to do with them."""
-    from learners.active.auditing import columns_of, draw_audit
-    from learners.active.listing import as_text, write_list
-    from learners.active.sheets import Shot
-    from learners.active.teaching import Pool, tell_pool
+    from fields.loop.auditing import columns_of, draw_audit
+    from fields.loop.listing import as_text, write_list
+    from fields.loop.sheets import Shot
+    from fields.loop.teaching import Pool, tell_pool
 
     out = settings.out or Path("audit.csv")
     pool = Pool.open(settings, settings.paths, out)
@@ -118,7 +118,7 @@ def _draw(settings: AuditSettings) -> int:
 
 def _estimate(settings: AuditSettings, table: Path) -> int:
     """Print the accuracy that the labels show; write the model for the site."""
-    from learners.active.auditing import labels_of, read_audit
+    from fields.loop.auditing import labels_of, read_audit
     from learners.evaluation.stratified import accuracies, weighted_fraction
     from learners.files.lock import check_replaceable
     from learners.model.bundle import load_bundle

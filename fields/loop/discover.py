@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 from datasets.cli.options import Limits, option, positional
 from datasets.core.errors import counted
+from fields.loop.settings import PoolSettings
 from learners.cli import console
-from learners.cli.commands import PATHS, PoolSettings
+from learners.cli.commands import PATHS
 from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
@@ -54,9 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.start(settings)
     from fields.loop.discovery import discover
-    from learners.active.listing import as_text, write_list
-    from learners.active.sheets import Shot
-    from learners.active.teaching import Pool, tell_pool
+    from fields.loop.listing import as_text, write_list
+    from fields.loop.sheets import Shot
+    from fields.loop.teaching import Pool, tell_pool
 
     pool = Pool.open(settings, settings.paths, settings.out)
     found = discover(pool, fdr=settings.fdr)

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from datasets.core.errors import SecondhandError
 from datasets.items.labels import UNKNOWN
 from datasets.items.splits import components
-from learners.active.teaching import Pool
+from fields.loop.teaching import Pool
 from learners.cameras.bursts import bursts_in
 from learners.inference.predictions import Floats, Prediction
 from learners.rule.arrays import Groups, Ints

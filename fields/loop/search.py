@@ -25,12 +25,13 @@ from datasets.core.address import absolute
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.kinds.finding import some_files
+from fields.loop.settings import PoolSettings
 from learners.cli import console
-from learners.cli.commands import MOMENT, OVERWRITING, PoolSettings
+from learners.cli.commands import MOMENT, OVERWRITING
 from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
-    from learners.active.embeddings import Embeddings, Match
+    from fields.loop.embeddings import Embeddings, Match
     from learners.inference.predictor import Predictor
 
 COLUMNS = ("path", "similarity", "start", "end", "at")
@@ -78,8 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = read_call(SearchSettings, argv, __doc__)
 
     console.start(settings)
-    from learners.active.embeddings import Embeddings
-    from learners.active.listing import check_out
+    from fields.loop.embeddings import Embeddings
+    from fields.loop.listing import check_out
     from learners.loading.predictor import load_predictor
     from learners.model.hub import model_folder
 
@@ -113,8 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write(matches: list[Match], predictor: Predictor, settings: SearchSettings) -> int:
     """Write the matches to ``--out`` with their page, or to standard output. Returns 0."""
-    from learners.active.listing import as_text, write_list
-    from learners.active.sheets import Shot
+    from fields.loop.listing import as_text, write_list
+    from fields.loop.sheets import Shot
 
     rows = [match.part._asdict() | {"similarity": match.similarity} for match in matches]
     text = as_text(COLUMNS, rows, settings.format)
@@ -138,7 +139,7 @@ def _search_embeddings(
 ) -> tuple[list[Match], int]:
     """The most similar items in files of embeddings, and the exit status."""
     from datasets.sources.embeddings import add_embeddings
-    from learners.active.embeddings import nearest_items
+    from fields.loop.embeddings import nearest_items
 
     if settings.embeddings is not None or not files:
         raise SecondhandError(

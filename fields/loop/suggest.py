@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datasets.cli.options import option, positional
+from fields.loop.settings import PoolSettings
 from learners.cli import console
-from learners.cli.commands import PATHS, PoolSettings
+from learners.cli.commands import PATHS
 from learners.cli.flags import read_call
 
 
@@ -45,10 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 3 if some files could not be used."""
     settings = read_call(SuggestSettings, argv, __doc__)
     console.start(settings)
-    from learners.active.listing import as_text, train_again, write_list
-    from learners.active.sheets import Shot
-    from learners.active.teaching import Pool, suggest, tell_pool
+    from fields.loop.listing import as_text, write_list
+    from fields.loop.sheets import Shot
+    from fields.loop.teaching import Pool, suggest, tell_pool
     from learners.cameras.boxes import check_labels_train
+    from learners.cli.again import train_again
 
     pool = Pool.open(settings, settings.paths, settings.out)
     if not settings.mine:

@@ -231,11 +231,3 @@ class EvaluateSettings(OverrideSettings):
         *(Conflict(name, "labels") for name in ("unknown", "strain", "label_column", "events")),
         Need("gap", ("events",), "give it too, or leave --gap out"),
     )
-
-
-@dataclass(kw_only=True)
-class PoolSettings(ComputeSettings, EngineSettings):
-    """files"""
-
-    model: str = positional(MODEL)
-    overwrite: bool = option(False, "Replace the files at --out.")

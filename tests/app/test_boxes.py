@@ -17,7 +17,6 @@ from app.boxes import WHOLE_PHOTO, judged_whole, names
 from app.corrected import NOT_KEPT, correct
 from app.feedback import Feedback
 from app.interface import ask
-from app.pool import Labelling
 from app.rules import rule_at
 from app.serving import Served, Site
 from app.settings import PageSettings
@@ -25,6 +24,7 @@ from app.views import answer_html, as_json, note_html, table_html
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Box
 from datasets.steps.reading import read_items
+from fields.loop.pool import Labelling
 from fields.loop.suggest import main as suggest
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle

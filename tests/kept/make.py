@@ -79,7 +79,7 @@ def interface() -> dict[str, Any]:
     return {
         "flags": {name: sorted(flag for flag in flags[name] if flag[:2] == "--") for name in flags},
         "columns": table.getvalue().splitlines()[0].split(","),
-        "names": secondhand.__all__,
+        "names": dir(secondhand),
     }
 
 

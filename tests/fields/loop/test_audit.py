@@ -14,7 +14,7 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.steps.reading import load_table
 from fields.loop.audit import main
-from learners.active.auditing import read_audit
+from fields.loop.auditing import read_audit
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle, save_bundle
 from learners.rule.fitting import uncalibrated

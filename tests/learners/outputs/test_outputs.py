@@ -25,7 +25,7 @@ from datasets.sources.base import ReadOptions, read_source
 from datasets.steps.reading import load_table
 from datasets.strain.settings import QScanSettings
 from datasets.tables.cells import read_cells
-from learners.active.listing import as_text
+from fields.loop.listing import as_text
 from learners.cameras.when import WhenAndWhere
 from learners.events.merging import Events
 from learners.inference.predictions import Prediction

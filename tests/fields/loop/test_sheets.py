@@ -9,7 +9,7 @@ import soundfile
 from PIL import Image
 
 from datasets.core.part import Part
-from learners.active.sheets import Shot, write_sheet
+from fields.loop.sheets import Shot, write_sheet
 from learners.inference.predictor import Predictor
 from tests.app import sites
 from tests.learners.report.test_report import Page

@@ -18,8 +18,8 @@ import pytest
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.file_state import FileState
 from datasets.core.part import Part
-from learners.active import embeddings
-from learners.active.embeddings import Embeddings
+from fields.loop import embeddings
+from fields.loop.embeddings import Embeddings
 from learners.inference.predictor import Predictor
 from learners.model.bundle import hash_of_features, save_bundle
 from tests.app import sites

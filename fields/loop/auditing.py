@@ -33,7 +33,7 @@ from datasets.items.labels import UNKNOWN, clean_label, spelling_key
 from datasets.kinds.base import Kind
 from datasets.sources.beside import Below, Found
 from datasets.tables.cells import read_cells, with_points
-from learners.active.teaching import Pool
+from fields.loop.teaching import Pool
 from learners.evaluation.stratified import Stratum, draw
 from learners.model.bundle import model_digest
 from learners.rule.arrays import Floats, Mask

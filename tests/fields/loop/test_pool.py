@@ -13,14 +13,14 @@ import pytest
 from PIL import Image
 
 from app.labels import Choices
-from app.pool import Alike, Labelling, Pool, assign_keys, open_labelling
 from app.serving import Served
 from app.views import name_here
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.sources.table import read_rows
 from fields.loop.audit import main as audit
-from learners.active.embeddings import Embeddings
+from fields.loop.embeddings import Embeddings
+from fields.loop.pool import Alike, Labelling, Pool, assign_keys, open_labelling
 from learners.inference.predictor import Predictor
 from tests.app.sites import colours, write_run
 from tests.datasets.images.test_capture_time import photo

@@ -31,10 +31,10 @@ from datasets.core.part import FileOrPart, Part, parts_of
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.finding import some_files
 from datasets.tables.cells import read_frame
-from learners.active.embeddings import nameable
-from learners.active.listing import check_out
+from fields.loop.embeddings import nameable
+from fields.loop.listing import check_out
+from fields.loop.settings import PoolSettings
 from learners.cli import console
-from learners.cli.commands import PoolSettings
 from learners.inference.predictions import DetailedPrediction, Floats
 from learners.inference.predictor import Predictor
 from learners.loading.predictor import load_predictor

@@ -23,6 +23,7 @@ from app.corrected import label_input, no_label
 from app.labels import Choices, Labels, Row
 from app.panels import RENDERING, input_panels, panel_html
 from app.serving import Served
+from app.tabs import Opened, Taught
 from app.views import QUIET, Seen, name_here, note_html, without_paths
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
@@ -30,13 +31,13 @@ from datasets.images.opening import open_picture
 from datasets.items.labels import NOTHING
 from datasets.kinds.base import Kind
 from datasets.kinds.finding import some_files
-from learners.active import teaching
-from learners.active.auditing import read_audit
-from learners.active.embeddings import Embeddings
-from learners.active.listing import train_again
-from learners.active.teaching import Suggestion, labelled_in, suggest
+from fields.loop import teaching
+from fields.loop.auditing import read_audit
+from fields.loop.embeddings import Embeddings
+from fields.loop.teaching import Suggestion, labelled_in, suggest
 from learners.cameras.boxes import check_labels_train
 from learners.cameras.bursts import bursts_in
+from learners.cli.again import train_again
 from learners.cli.console import as_typed
 from learners.loading.predictor import load_predictor
 from learners.report.galleries import Pictures, time_span
@@ -51,7 +52,7 @@ SIDE = 640  # pixels of a picture to label
 KEYS = "1234567890abcdefghijklmnopqrtvwxy"
 
 
-class Pool(ABC):
+class Pool(Opened, ABC):
     """Files that the model reads in a thread of its own, with its own predictor.
 
     Parameters
@@ -163,9 +164,11 @@ class Labelling(Pool):
     """
 
     flag = "--label"
+    title = "Label"
 
     def __init__(self, served: Served, folder: Path, tables: Path | None = None) -> None:
         super().__init__(served, folder)
+        self.head = render("fields.loop", "keys.html")
         self.choices = Choices.of(served.predictor)
         self.table = self._open_table(served.kind, (tables or Path()).absolute())
         self.table.rows()  # an error if it is another table
@@ -257,6 +260,13 @@ class Labelling(Pool):
         self._skipped.difference_update(saved)
         return saved
 
+    def fill(self, tab: Any) -> None:
+        label_tab(tab, self)
+
+    @property
+    def taught(self) -> Taught:
+        return Taught("label", self.table, self.model_name)
+
     def undo(self, *numbers: int) -> None:
         """Remove the labels of files, or undo their skips."""
         labelled = self._labelled.intersection(numbers)
@@ -282,7 +292,7 @@ class Labelling(Pool):
         except SecondhandError as error:
             error_message = self.without_folders(str(error))
         return render(
-            "app", "label.html", file=self.name(part), panels=panels, player=player, error=error_message,
+            "fields.loop", "label.html", file=self.name(part), panels=panels, player=player, error=error_message,
             plain=self.predictor.spectrogram is None, guess=suggestion.guess, why=suggestion.why,
             labelled=self.labelled, skipped=len(self._skipped), again=number in self._skipped,
             count=len(self.order), candidates=self.candidates, turn=turn, photos=len(burst),
@@ -381,6 +391,9 @@ class Alike(Pool):
         super().close()
         self._temporary.cleanup()
 
+    def under_answer(self, seen: Any) -> Any:
+        return alike_part(self, seen)
+
     def html(self, part: Part) -> str:
         """The twelve most similar files, as a gallery.
 
@@ -395,7 +408,7 @@ class Alike(Pool):
             picture = pictures.thumbnail(near)
             player = self.player(near) if picture else ""
             cards.append((self.name(near), cosine, picture, player))
-        return render("app", "alike.html", cards=cards)
+        return render("fields.loop", "alike.html", cards=cards)
 
 
 class Turn(NamedTuple):

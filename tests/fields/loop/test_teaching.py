@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from learners.active import teaching
-from learners.active.teaching import (
+from fields.loop import teaching
+from fields.loop.teaching import (
     LabelledContent,
     Pool,
     choose_diverse,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from datasets.core.errors import SecondhandError
 from datasets.core.files import write_beside
-from datasets.items.labels import MULTI
 from datasets.tables.cells import check_not_spreadsheet, csv_bytes, write_rows
-from learners.active.sheets import Shot, write_sheet
+from fields.loop.sheets import Shot, write_sheet
 from learners.files.jsonable import jsonable
 from learners.files.lock import check_replaceable
 from learners.files.published import published
@@ -37,29 +36,6 @@ def check_out(out: Path, *, overwrite: bool) -> None:
             f"{'' if out.is_dir() else ' or give --overwrite'}"
         )
     check_replaceable(sheet_of(out), overwrite=overwrite, mark="index.html")
-
-
-def train_again(
-    model: Path, tables: Sequence[Path], *, several: bool, name: Callable[[Path], str] = str
-) -> list[str]:
-    """The words of `learners.finetune` that train a model again with tables of labels.
-
-    A model of ``several`` labels per item is trained anew, on the items and with the settings of its run. If it is not in
-    its run, DATA stands for what it was trained on.
-
-    Parameters
-    ----------
-    name : how paths are written.
-    """
-    data = [*map(name, tables)]
-    if not several:
-        return ["--from", name(model), "--data", *data]
-    items, config = (model.parent / file for file in ("items.csv", "config.yaml"))
-    multi = ["--labels", MULTI]
-    if not (items.is_file() and config.is_file()):
-        return ["--data", "DATA", *data, *multi]
-    out = model.parent.with_name(f"{model.parent.name}-corrected")
-    return ["--config", name(config), "--data", name(items), *data, *multi, "--out", name(out)]
 
 
 def as_text(columns: Sequence[str], rows: Sequence[Row], format: str = "csv") -> str:
