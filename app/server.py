@@ -76,9 +76,10 @@ def serve(
         site = Site(models, uploads, settings, feedback, dict(failed or {}))
         site.check_one_table()
         of_fields = list[Opened]()
-        for tab in () if first is None else TABS.values():
-            if (one := tab.open(settings, first)) is not None:
-                of_fields.append(opened.enter_context(closing(one)))
+        if first is not None:
+            for tab in TABS.values():
+                if (one := tab.open(settings, first)) is not None:
+                    of_fields.append(opened.enter_context(closing(one)))
         training = Training(settings.train, settings.device) if settings.train else None
         page = build_page(site, of_fields, training)
         opened.callback(page.close, verbose=False)

@@ -50,6 +50,6 @@ def write_sheet(
             except SecondhandError as error:
                 card["caption"] = f"{caption} · {names(str(error))}"
             cards.append(card)
-        page = render("learners.report", "sheet.html", title=title, lead=lead, shots=cards)
+        page = render("fields.loop", "sheet.html", title=title, lead=lead, shots=cards)
         (beside / INDEX).write_text(page, encoding="utf-8")
     return folder / INDEX

@@ -104,7 +104,7 @@ FEATURES = {
             "learners/model/bundle.py": "reads a model with that body",
             "learners/training/members.py": "says their width",
             "fields/loop/embeddings.py": "a column of a file of features",
-            "learners/search.py": "more like this among them",
+            "fields/loop/search.py": "more like this among them",
         },
     ),
     "ONNX": Vocabulary(

@@ -7,10 +7,9 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest, permutation_test
 
-from learners.evaluation.before_after import (
+from fields.loop.before_after import (
     beyond_chance,
     compare,
-    maybe_of_new_class,
     sign_flip,
 )
 from learners.evaluation.calibration_metrics import clopper_pearson
@@ -104,12 +103,3 @@ def test_frames_of_a_burst_count_as_one() -> None:
     for models, change in (((before, after), "worse"), (one_burst, "")):
         found = compare(*models, [True] * 13, (["a", "b"], ["a", "b"])).classes
         assert found.set_index("class")["change"].to_dict() == {"a": change, "b": ""}
-
-
-def test_unknown_classes_that_look_like_a_class_learnt_since_are_in_doubt_accepted_or_not() -> None:
-    after = answers(["c"] * 13).iloc[[0, 12, 12, 12, 12]].reset_index(drop=True)
-    after["path"] = ["known.jpg", "old.jpg", "refused.jpg", "other.jpg", "fresh.jpg"]
-    after.loc[2, "label"], after.loc[3, "best"] = "unknown", "a"
-    old = {"known.jpg", "old.jpg", "refused.jpg", "other.jpg"}
-    doubtful = maybe_of_new_class(after, old, ["c"])
-    assert after["path"][doubtful].tolist() == ["old.jpg", "refused.jpg"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,8 @@ from learners.evaluation.held_out import OPEN_SET_SPLITS
 from learners.rule.arrays import Ints
 from learners.rule.thresholds import group_sums
 
+#: Of the comparison in report.json.
+NAME = "before_after"
 #: Probability that any class counts as changed if none is.
 BY_CHANCE = 0.05
 NONE = float("nan")
@@ -93,18 +95,6 @@ def compare(
         f"Right before and wrong now: {worsened}. Answers lost: {lost}, won: {won} (answered by only one of the models).",
         predictions.loc[differs].reset_index(drop=True),
     )
-
-
-def maybe_of_new_class(
-    predictions: pd.DataFrame, ood: Collection[str], new: Collection[str]
-) -> pd.Series:
-    """Whether each row is a file of unknown classes (``ood`` paths) of an earlier run whose best class is ``new``.
-
-    It may belong to that class, so neither accepting nor refusing it is clearly wrong. Accepted and refused files are
-    marked alike, so the acceptance rate of the others does not change.
-    """
-    old = predictions["split"].eq(UNKNOWN) & predictions["path"].isin(ood)
-    return old & predictions["best"].isin(new)
 
 
 def _figures(predictions: pd.DataFrame) -> dict[str, Any]:
