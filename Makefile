@@ -78,7 +78,7 @@ release: docs
 	.ci/release
 
 app: $(TRAIN)
-	$(BIN)/python -m app
+	$(BIN)/secondhand app
 
 clean:
 	rm -rf $(VENV)

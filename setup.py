@@ -13,6 +13,7 @@ DATA = {
     "app": "templates/*",
     "datasets.spectrograms": "presets/*.yaml",
     "fields.cameras": "templates/*",
+    "fields.loop": "templates/*",
     "learners": "presets/*.yaml",
     "learners.backbones": "*.txt",
     "learners.report": "templates/*",

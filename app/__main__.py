@@ -1,13 +1,13 @@
-"""usage: python -m app [MODEL...] [flags]
+"""usage: secondhand app [MODEL...] [flags]
 
 Serve a web page for one or several models. By default only this computer can open it.
 
 examples:
-  python -m app                                     # the newest model in runs/
-  python -m app runs/photos/model runs/birds/model
-  python -m app runs/photos/model --label new/ --feedback corrections/
-  python -m app --train                             # train a model from the page
-  python -m app runs/photos/model --host 0.0.0.0 --auth NAME:PASSWORD
+  secondhand app                                     # the newest model in runs/
+  secondhand app runs/photos/model runs/birds/model
+  secondhand app runs/photos/model --label new/ --feedback corrections/
+  secondhand app --train                             # train a model from the page
+  secondhand app runs/photos/model --host 0.0.0.0 --auth NAME:PASSWORD
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from app.serving import Site
 from app.views import QUIET, Seen, name_here, note_html
 from datasets.core.errors import SecondhandError, counted
 from datasets.items.labels import JOIN
-from learners.active.listing import train_again
+from learners.cli.again import train_again
 from learners.cli.console import as_typed
 from learners.model.parts import boxes_alone, trained_on_boxes
 from learners.templates import render
@@ -137,7 +137,7 @@ def correct(site: Site, name: str, shown: Prediction, label: object) -> tuple[st
     )  # fmt: skip
     table, model = feedback.table.file.absolute(), (served.folder or Path(name)).absolute()
     again = train_again(model, [table], several=choices.several, name=name_here)
-    command = as_typed("learners.finetune", again)
+    command = as_typed("finetune", again)
     said = given.split(JOIN) if choices.several else [given]
     new = {*said} - {*choices.classes, *choices.others}
     few = note_html("A new class needs at least 2 files (20 are better).") if new else ""

@@ -1,6 +1,6 @@
 """Corrections by visitors: files with their right labels, as a table that fine-tuning reads.
 
-python -m app runs/photos/model --feedback corrected
+secondhand app runs/photos/model --feedback corrected
 python -m learners.finetune --from runs/photos/model --data corrected/feedback.csv
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,8 +16,8 @@ from app.dial import Dial
 from app.labels import Choices
 from app.page import above_table, invitation, remark
 from app.panels import panels_html
-from app.pool import Alike, Labelling, alike_part, label_tab
 from app.serving import Served, Site
+from app.tabs import Opened
 from app.uploads import UPLOADS, names
 from app.views import (
     QUIET,
@@ -39,11 +40,10 @@ TITLE = "Secondhand"
 
 def build_page(
     site: Site,
-    labelling: Labelling | None = None,
-    alike: Alike | None = None,
+    opened: Sequence[Opened] = (),
     training: Training | None = None,
 ) -> Any:
-    """The page of a site: a tab for each model if there are several; the pools belong to the first.
+    """The page of a site: a tab for each model if there are several; what fields have ``opened`` belongs to the first.
 
     With a training, the tabs are built at each visit, because models join.
 
@@ -54,16 +54,14 @@ def build_page(
     with gr.Blocks(title=TITLE) as page:
         gr.HTML(render("app", "head.html", title=TITLE))
         if training is None:
-            _models(site, labelling, alike)
+            _models(site, opened)
         else:
-            gr.render()(partial(_models, site, labelling, alike, training))
+            gr.render()(partial(_models, site, opened, training))
         gr.HTML(render("app", "limits.html", settings=site.settings))
     return page
 
 
-def _models(
-    site: Site, labelling: Labelling | None, alike: Alike | None, training: Training | None = None
-) -> None:
+def _models(site: Site, opened: Sequence[Opened], training: Training | None = None) -> None:
     if training is not None:
         from app.train_tab import add_trained, train_tab
 
@@ -72,27 +70,28 @@ def _models(
         gr.HTML(note_html(f"{name} could not be opened: {reason}"))
     names = list(site.models)
     if training is None and len(names) == 1:
-        _model(site, names[0], labelling, alike)
+        _model(site, names[0], opened)
         return
     with gr.Tabs():
         for number, name in enumerate(names):
             with gr.Tab(name):
-                _model(site, name, *((None, None) if number else (labelling, alike)))
+                _model(site, name, () if number else opened)
         if training is not None:
             with gr.Tab("Train"):
-                train_tab(site, labelling, training)
+                train_tab(site, opened, training)
 
 
-def _model(site: Site, name: str, labelling: Labelling | None, alike: Alike | None) -> None:
+def _model(site: Site, name: str, opened: Sequence[Opened]) -> None:
     served = site.models[name]
     with gr.Tabs():
         with gr.Tab("One file"):
-            rules = _one_file(site, name, alike)
+            rules = _one_file(site, name, opened)
         with gr.Tab("Several files"):
             _several(site, name, rules)
-        if labelling is not None:
-            with gr.Tab("Label") as label:
-                label_tab(label, labelling)
+        for one in opened:
+            if one.title:
+                with gr.Tab(one.title) as tab:
+                    one.fill(tab)
         if site.feedback is not None:
             with gr.Tab("Corrections") as corrections:
                 corrections_tab(corrections, site.feedback, Choices.of(served.predictor))
@@ -173,7 +172,7 @@ async def ask(site: Site, name: str, paths: list[str], moment: float | None) -> 
     return Seen(tuple(answers))
 
 
-def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
+def _one_file(site: Site, name: str, opened: Sequence[Opened]) -> Rules:
     served = site.models[name]
     dial, predictor = Dial(served.predictor), served.predictor
     words = f"Choose a file. {classes_words(predictor.classes)}"
@@ -205,7 +204,8 @@ def _one_file(site: Site, name: str, alike: Alike | None) -> Rules:
             with gr.Column(visible=False) as afterwards:
                 alone: list[Any] = []  # of a recording: whether a correction is of the window shown
                 # What belongs to the file before, and its value for another one.
-                cleared = [] if alike is None else [(alike_part(alike, seen), None)]
+                under = [one.under_answer(seen) for one in opened]
+                cleared: list[tuple[Any, Any]] = [(one, None) for one in under if one is not None]
                 if site.feedback is not None:
                     part = correction_part(site, name, seen, dial, [by_model, slider], window)
                     cleared += [(part.label, no_label(Choices.of(predictor))), (part.note, None)]

@@ -45,7 +45,7 @@ def serve(
 
     Parameters
     ----------
-    models : by their names; the labels and the pool are of the first. There may be none with ``--train``.
+    models : by their names; what fields add, such as a tab, is of the first. There may be none with ``--train``.
     settings : default: those of the first model, on a free port.
     failed : the error of each model folder that could not be opened, for the page to tell.
 
@@ -68,21 +68,20 @@ def serve(
         from app.api import routes
         from app.feedback import Feedback
         from app.interface import build_page, theme
-        from app.pool import Alike, open_labelling
+        from app.tabs import TABS, Opened
         from app.training import Training
 
         opened.callback(_close, models)
         feedback = Feedback(settings.feedback) if settings.feedback else None
         site = Site(models, uploads, settings, feedback, dict(failed or {}))
         site.check_one_table()
-        labelling = alike = None
-        if first is not None and settings.label:
-            labelling = open_labelling(first, settings.label, settings.feedback)
-            opened.enter_context(closing(labelling))
-        if first is not None and settings.pool:
-            alike = opened.enter_context(closing(Alike(first, settings.pool)))
+        of_fields = list[Opened]()
+        if first is not None:
+            for tab in TABS.values():
+                if (one := tab.open(settings, first)) is not None:
+                    of_fields.append(opened.enter_context(closing(one)))
         training = Training(settings.train, settings.device) if settings.train else None
-        page = build_page(site, labelling, alike, training)
+        page = build_page(site, of_fields, training)
         opened.callback(page.close, verbose=False)
         opened.callback(stop.set)
         page.queue(max_size=8 * settings.queue, api_open=False)
@@ -106,7 +105,7 @@ def serve(
                 footer_links=[],
                 theme=theme(),
                 css=render("app", "page.css"),
-                head=None if labelling is None else render("app", "keys.html"),
+                head="".join(one.head for one in of_fields) or None,
                 app_kwargs={
                     "routes": routes(site, traffic),
                     "middleware": [Middleware(Door, traffic=traffic)],
@@ -121,9 +120,8 @@ def serve(
             traffic.names.add(urlsplit(link).hostname or "")
         sweeper = (uploads, 60 * settings.keep, stop)
         threading.Thread(target=_sweep, args=sweeper, daemon=True).start()
-        for one in (labelling, alike):
-            if one is not None:
-                one.begin()
+        for one in of_fields:
+            one.begin()
         yield url
 
 

@@ -60,7 +60,7 @@ class FeatureSettings(Checked):
     label: Path | None = option(
         None,
         "Add a tab to label the files of this folder, in the order that the first model suggests, or those of a "
-        "table that learners.audit drew, which gets the labels. Those of a folder go to NAME-labels.csv in the "
+        "table that secondhand audit drew, which gets the labels. Those of a folder go to NAME-labels.csv in the "
         "folder of --feedback, else in the current one. Default: off.",
     )
     pool: Path | None = option(
@@ -133,7 +133,7 @@ class PageSettings(FeatureSettings, LimitSettings):
         Refused(
             "train",
             "that is a model folder",
-            "name models first: python -m app {value} --train",
+            "name models first: secondhand app {value} --train",
             of=lambda folder: folder and (folder / "config.json").is_file(),
         ),
     )

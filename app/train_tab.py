@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
@@ -16,8 +16,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from app.about import report_html
-from app.pool import Labelling
 from app.serving import Site
+from app.tabs import Opened, Taught, taught_by
 from app.training import CHOICES, Status, Training, shown_command
 from app.views import QUIET, note_html
 from datasets.core.errors import SecondhandError, counted
@@ -155,11 +155,11 @@ class Lessons(NamedTuple):
     tables: tuple[Path, ...] = ()
 
 
-def lessons(site: Site, labelling: Labelling | None) -> Lessons:
+def lessons(site: Site, opened: Sequence[Opened]) -> Lessons:
     """The corrections and labels to train with; none if they are of several models, or of one without a folder."""
-    sources = [] if site.feedback is None else [("correction", site.feedback.table, "")]
-    if labelling is not None:
-        sources.append(("label", labelling.table, labelling.model_name))
+    feedback = site.feedback
+    sources = [] if feedback is None else [Taught("correction", feedback.table, "")]
+    sources += taught_by(opened)
     found = [(what, t.file, counts) for what, t, of in sources if (counts := t.counts(of))]
     names = {name for _, _, counts in found for name in counts}
     served = site.models.get(next(iter(names), ""))
@@ -169,7 +169,7 @@ def lessons(site: Site, labelling: Labelling | None) -> Lessons:
     return Lessons(served.name, words, tuple(table.absolute() for _, table, _ in found))
 
 
-def train_tab(site: Site, labelling: Labelling | None, training: Training) -> None:
+def train_tab(site: Site, opened: Sequence[Opened], training: Training) -> None:
     """Fill the tab *Train*."""
     looked, shown = gr.State(None, time_to_live=3600), gr.State(None, time_to_live=3600)
     status_part = gr.HTML("", elem_classes="sh-page", elem_id="training")
@@ -218,7 +218,7 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
         training.start(training.words([data], choice))
 
     def begin_again() -> None:
-        found = lessons(site, labelling)
+        found = lessons(site, opened)
         if not found.tables:
             raise SecondhandError("There are no corrections.")
         served = site.models[found.model]
@@ -233,7 +233,7 @@ def train_tab(site: Site, labelling: Labelling | None, training: Training) -> No
         return note_html(done, status=True)
 
     def watch(before: object) -> tuple[Any, ...]:
-        status, found = add_trained(site, training), lessons(site, labelling)
+        status, found = add_trained(site, training), lessons(site, opened)
         new = status, found.words
         if new == before:
             return (gr.skip(),) * 5

@@ -25,7 +25,7 @@ from datasets.core.checked import read_file
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.program import installed_commands
-from learners.active.listing import train_again
+from learners.cli.again import train_again
 from learners.files.lock import acquire_lock
 from learners.runs.folder import has_progress, is_finished
 from learners.runs.status import STATUS, RunStatus

@@ -122,7 +122,7 @@ def no_answer_html(message: str, label: str = "no answer") -> Markup:
 
 
 def note_html(note: str, *, status: bool = False, turn: int | None = None) -> Markup:
-    """A note; screen readers announce a ``status`` when it changes. ``turn`` : see `app.pool.Turn`."""
+    """A note; screen readers announce a ``status`` when it changes. ``turn`` : see `fields.loop.pool.Turn`."""
     return render("app", "note.html", words=note, status=status, turn=turn)
 
 

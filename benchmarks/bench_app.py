@@ -1,6 +1,6 @@
 """Web page: start-up time, load, and overload, compared with the predictor alone.
 
-``start``  from launching ``python -m app MODEL`` to the first answer over HTTP, against importing
+``start``  from launching ``secondhand app MODEL`` to the first answer over HTTP, against importing
            torch and timm and one forward pass of the same network. Target: <= 1.5 times.
 ``load``   8 clients send 400 requests on loopback. Target: none lost, none wrong (each as
            ``learners.predict`` within 1e-5), 95th percentile under 3 medians, under 50 MB of growth,

@@ -1,4 +1,4 @@
-"""Whether the limits of `learners.audit` hold, and how wide they are beside those of labels drawn at random.
+"""Whether the limits of `secondhand audit` hold, and how wide they are beside those of labels drawn at random.
 
 From the predictions of a model for labelled files (``predictions.csv`` of `learners.evaluate`), an audit of `--n` labels
 is drawn and estimated `--draws` times. For all files, and for the answers, the table has the true accuracy of the set;

@@ -1,4 +1,4 @@
-"""Accuracy with labels chosen by `learners.suggest`, compared with labels chosen at random.
+"""Accuracy with labels chosen by `secondhand suggest`, compared with labels chosen at random.
 
 The features are a pretrained backbone's, frozen, as `learners.finetune --epochs 0` has them. Of each class
 the labels of `--start` files are known; in each of `--rounds` rounds `--each` more are asked for, and the
@@ -10,7 +10,7 @@ each set, and draws it into `--plot`:
     python benchmarks/bench_suggest.py --data photos --data ESC-10=sounds/items.csv  # learners.finetune
 
 Then the time to choose `--n` of `--rank` files by features drawn at random, as a part of the time in which
-a model answers so many files of the first set; and the time in which `learners.search` finds the nearest of
+a model answers so many files of the first set; and the time in which `secondhand search` finds the nearest of
 `--search` embeddings of 1280 features, drawn at random and kept in a file:
 
     python benchmarks/bench_suggest.py --search 1000000 --rank 0      # that alone; 2.6 GB of disk
@@ -36,9 +36,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, software_and_hardware
 from datasets.audio.settings import MelSettings
 from datasets.steps.reading import load_table
-from learners.active import embeddings
-from learners.active.embeddings import Embeddings
-from learners.active.teaching import choose_diverse, margin_uncertainty
+from fields.loop import embeddings
+from fields.loop.embeddings import Embeddings
+from fields.loop.teaching import choose_diverse, margin_uncertainty
 from learners.backbones.building import build
 from learners.backbones.spec import NetworkSpec
 from learners.inference.predictor import Predictor

@@ -19,7 +19,7 @@ the Python of that environment:
     … --programs autogluon_multimodal=ag/bin/python ultralytics_classify=ultra/bin/python
 
 All but BirdNET-Analyzer, which has a network of its own for sounds, have the same pretrained weights (`embedded`, timm's `tf_efficientnet_lite0`) and input size. The peers read
-sounds and strain as PNGs, rendered by `datasets.render` beforehand at no charge: what that took is printed. A side's
+sounds and strain as PNGs, rendered by `secondhand render` beforehand at no charge: what that took is printed. A side's
 clock starts before Python and stops as a model has been written; testing it is not counted. Processor time includes
 worker processes.
 """
@@ -80,7 +80,7 @@ def rendered(frame: pd.DataFrame, folder: Path) -> pd.DataFrame:
         link.parent.mkdir(parents=True)
         link.symlink_to(Path(path).resolve())
         names[path] = number
-    words = [sys.executable, "-m", "datasets.render", str(links), "--out", str(folder / "png")]
+    words = [sys.executable, "-m", "secondhand", "render", str(links), "--out", str(folder / "png")]
     words += ["--cache-dir", str(folder / "cache")]
     clock, before = time.perf_counter(), _time_of_children()
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)

@@ -16,7 +16,7 @@ class in turn is left out and the probe fitted to the others, so that the featur
 class. Then how many unknown files are accepted where 60 and 70 % of the known files are; and, as "errors",
 the AUROC of right predictions against wrong ones among the known files.
 
-``discover`` : what `learners.discover` finds in known files and those of the run's unknown classes (a folder each).
+``discover`` : what `secondhand discover` finds in known files and those of the run's unknown classes (a folder each).
 Clusters: how many unknown classes have one in which they are at least 80 % of the files; how many are called new, and
 how many of these are mostly of known classes. List: over `--mixtures` with 5 to 80 % unknown files, the mean fraction
 of known files on it (FDR) and of unknown files that are on it. Known and calibration files are pooled and drawn anew
@@ -58,7 +58,7 @@ from datasets.core.scanning import files_below
 from datasets.items.labels import UNKNOWN
 from datasets.sources.demos import write_demo
 from datasets.steps.reading import load_table
-from learners.active.discovery import benjamini_hochberg, find_discoveries
+from fields.loop.discovery import benjamini_hochberg, find_discoveries
 from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import calibration_figures
 from learners.inference.predictions import DetailedPrediction, stack_outputs

@@ -1,23 +1,23 @@
-"""usage: python -m datasets.cache info|verify|clear [flags]
+"""usage: secondhand cache info|verify|clear [flags]
 
 Inspect, verify or empty the cache of spectrograms and decoded pictures.
 
 examples:
-  python -m datasets.cache info      # number of pictures, size, limit, folder
-  python -m datasets.cache verify    # delete damaged pictures; exit status 3 if there were some
-  python -m datasets.cache clear     # delete all pictures
+  secondhand cache info      # number of pictures, size, limit, folder
+  secondhand cache verify    # delete damaged pictures; exit status 3 if there were some
+  secondhand cache clear     # delete all pictures
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from datasets.cli.options import Checked, option, positional
 from datasets.cli.parser import CACHE_DIR, Parser
 from datasets.core.errors import counted
-from datasets.core.program import use_utf8_output
 
 
 def readable(size: int) -> str:
@@ -39,7 +39,7 @@ class CacheSettings(Checked):
     cache_dir: str | None = option(None, CACHE_DIR, metavar="FOLDER")
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status: 0, or 3 if some pictures were damaged."""
     options = Parser(__doc__, CacheSettings).parse(CacheSettings, argv)
     from datasets.core.store import FAILURE, PICTURE, PIXELS
@@ -68,8 +68,3 @@ def main(argv: list[str] | None = None) -> int:
         print(f"pictures: {intact} intact, {len(damaged)} damaged and removed")
         return 3 if damaged else 0
     return 0
-
-
-if __name__ == "__main__":
-    use_utf8_output()
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""usage: python -m datasets.catalog [NAME...] [flags]
+"""usage: secondhand catalog [NAME...] [flags]
 
 List and download public data sets, which finetune --data takes by name.
 
@@ -7,21 +7,21 @@ folder ($SECONDHAND_CACHE). To use files that you downloaded yourself, put them 
 sets/NAME/files. With SECONDHAND_MIRROR=BASE, https://HOST/PATH is downloaded from BASE/HOST/PATH.
 
 examples:
-  python -m datasets.catalog                  # list the sets: size, licence
-  python -m datasets.catalog esc50            # download a set, print its folder
-  python -m datasets.catalog gwosc:GW150914   # download an event, print its files
+  secondhand catalog                  # list the sets: size, licence
+  secondhand catalog esc50            # download a set, print its folder
+  secondhand catalog gwosc:GW150914   # download an event, print its files
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from datasets.cli.options import Checked, positional
 from datasets.cli.parser import Parser
 from datasets.core.errors import SecondhandError
-from datasets.core.program import use_utf8_output
 from datasets.sources.base import Fetched, in_order
 from datasets.sources.public import SETS, fetch
 
@@ -51,7 +51,7 @@ class CatalogSettings(Checked):
     names: list[str] = positional("Sets to download. Default: list all sets.", [])
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     options = Parser(__doc__, CatalogSettings).parse(CatalogSettings, argv)
     logging.basicConfig(format="%(message)s", stream=sys.stderr, level=logging.INFO)
@@ -70,8 +70,3 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         print(folder, *lines, sep="\n")
     return 0
-
-
-if __name__ == "__main__":
-    use_utf8_output()
-    sys.exit(main())

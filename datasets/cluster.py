@@ -2,7 +2,7 @@
 
     dask scheduler --host 10.0.0.1                                  # on one machine
     dask worker tcp://10.0.0.1:8786 --nworkers 8 --nthreads 1       # on each working machine
-    python -m datasets.render calls/ --out pictures/ --cache-dir /shared/cache --cluster tcp://10.0.0.1:8786
+    secondhand render calls/ --out pictures/ --cache-dir /shared/cache --cluster tcp://10.0.0.1:8786
 
 `--cluster local` starts Dask's `LocalCluster` on this machine. Its processes listen on loopback only and
 require the TLS certificate of this run.

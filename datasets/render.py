@@ -1,4 +1,4 @@
-"""usage: python -m datasets.render FILE... --out FOLDER [flags]
+"""usage: secondhand render FILE... --out FOLDER [flags]
 
 Write spectrograms of sound files and Q-scans of strain files as PNG pictures, without training.
 
@@ -8,8 +8,8 @@ paths. Standard output lists file and picture, separated by a tab; standard erro
 out, and why. Exit status: 0; 3 if some files could not be rendered; 2 for a wrong call.
 
 examples:
-  python -m datasets.render calls/*.wav --out pictures/
-  python -m datasets.render strain/*.hdf5 --at 1126259462.4 --axes --out pictures/
+  secondhand render calls/*.wav --out pictures/
+  secondhand render strain/*.hdf5 --at 1126259462.4 --axes --out pictures/
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.part import Part, parts_of
 from datasets.core.processes import check_files_isolated
-from datasets.core.program import use_utf8_output
 from datasets.core.scanning import files_below
 from datasets.kinds.base import KINDS, drawn_kinds, kind_of
 
@@ -243,7 +242,7 @@ def _picture_name(name: Path, part: Part) -> Path:
     return name.with_name(f"{name.stem}{moment}.png")
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__, RenderSettings, files=True)
     try:
@@ -261,8 +260,3 @@ def _run(options: RenderSettings) -> int:
     for item in rejected:
         print(f"left out: {item}", file=sys.stderr)
     return 3 if rejected else 0
-
-
-if __name__ == "__main__":
-    use_utf8_output()
-    sys.exit(main())

@@ -5,19 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 from unittest.mock import patch
 
+import secondhand.commands
 from datasets.cli.parser import Parser, help_of, members, shown_default
 
-COMMANDS = (
-    "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
-    "learners.suggest", "learners.audit", "learners.adjust", "learners.discover", "learners.search", "learners.share", "app",
-    "datasets.catalog", "datasets.render",
-    "datasets.cache",
-)  # fmt: skip
+COMMANDS = tuple(secondhand.commands.COMMANDS.ours())
 #: What a flag takes, in words.
 KINDS = {
     int: "whole number", float: "number", str: "text", Path: "path", list[str]: "text",
@@ -33,10 +28,9 @@ def parser_of(command: str) -> Parser:
     def stop(parser: Parser, *_: object) -> None:
         raise Made(parser)
 
-    module = import_module("app.__main__" if command == "app" else command)
     with patch.object(Parser, "chosen", stop):
         try:
-            module.main(["?"])
+            secondhand.commands.COMMANDS[command].main(["?"])
         except Made as made:
             parser = made.args[0]
             assert isinstance(parser, Parser)
@@ -51,14 +45,14 @@ def page() -> str:
 
 def _command(command: str) -> Iterator[str]:
     parser = parser_of(command)
-    yield f"\n## `python -m {command}`\n"
+    yield f"\n## `{parser.prog}`\n"
     for group in parser._action_groups:
         hidden = ("help", "help_all", "print_config")
         shown = [action for action in group._group_actions if action.dest not in hidden]
         if not shown:
             continue
         if group.title not in ("positional arguments", "options"):
-            yield f"\n### {command.rpartition('.')[2]}: {group.title}\n"
+            yield f"\n### {command}: {group.title}\n"
         yield "\n| flag | |\n|---|---|"
         for action in shown:
             names = ", ".join(f"`{name}`" for name in action.option_strings or [action.dest])

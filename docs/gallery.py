@@ -32,7 +32,7 @@ color:#e6e6e6;font:14px/1.5 'DejaVu Sans Mono',monospace;white-space:pre-wrap">{
 def printed(folder: Path, *words: str) -> str:
     """What a command of this project prints in a folder."""
     done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True, timeout=900,
+        [sys.executable, "-m", "secondhand", *words], cwd=folder, capture_output=True, text=True, timeout=900,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     if done.returncode not in (0, 3):
@@ -48,7 +48,7 @@ def report(browser: Any, run: Path, out: Path) -> None:
 
 def phone(browser: Any, model: Path, file: Path, out: Path) -> None:
     """The page at the width of a phone, with a prediction and where the network looked."""
-    words = [sys.executable, "-m", "app", str(model), "--port", "0"]
+    words = [sys.executable, "-m", "secondhand", "app", str(model), "--port", "0"]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
@@ -95,7 +95,7 @@ def audit(browser: Any, model: Path, folder: Path, out: Path) -> None:
     named, table = "runs/glitches/model", folder / "audit.csv"
     (folder / named).parent.mkdir(parents=True)
     (folder / named).symlink_to(model.resolve())
-    printed(folder, "learners.audit", named, "new", "--out", table.name)
+    printed(folder, "audit", named, "new", "--out", table.name)
     with open(table, encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     for row in rows:
@@ -105,8 +105,8 @@ def audit(browser: Any, model: Path, folder: Path, out: Path) -> None:
         writer = csv.DictWriter(stream, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    words = ["learners.audit", named, "--labels", table.name]
-    text = f"$ python -m {' '.join(words)}\n{printed(folder, *words).replace(sys.executable, 'python')}"
+    words = ["audit", named, "--labels", table.name]
+    text = f"$ secondhand {' '.join(words)}\n{printed(folder, *words).replace(sys.executable, 'python')}"
     page = browser.new_page(viewport={"width": 920, "height": 100})
     page.set_content(TERMINAL.format(html.escape(text)))
     page.screenshot(path=out, full_page=True)

@@ -2,7 +2,7 @@
 
     python docs/gw150914.py runs/glitches/model H-H1_*.hdf5 L-L1_*.hdf5 --at 1126259462.4
 
-The files are those of `python -m datasets.catalog gwosc:GW150914`; the model is that of ``make demo``.
+The files are those of `secondhand catalog gwosc:GW150914`; the model is that of ``make demo``.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
         cells = [cell.rjust(len(name)) for cell, name in zip(row, rows[0], strict=True)]
         width = max(len(one[0]) for one in rows)
         print(row[0].ljust(width), *cells[1 : None if unknown else -1], sep="   ")
-    command = console.command_line("learners.adjust", model)
+    command = console.command_line("adjust", model)
     if chosen:
         missing = all(point.overrides != chosen for point in table.points)
         print(
@@ -170,7 +170,7 @@ def _write(settings: AdjustSettings, out: Path, chosen: Mapping[str, Any]) -> No
             f"{settings.model} does not store what it answers with {rule}: measure the copy with learners.evaluate."
         )
     print(*_given_up(bundle, chosen), f"Adjusted model:  {out}", sep="\n")
-    print(f"Predict:         {console.command_line('learners.predict', out)} FILE...")
+    print(f"Predict:         {console.command_line('predict', out)} FILE...")
 
 
 def _metrics(metrics: Mapping[str, Any], table: OperatingPoints | None) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.log_to_terminal()
     keep_memory_on_cpu(settings.device)
     judge = find_judge(settings)
-    evaluated = judge.judge(settings, console.as_typed("learners.evaluate", argv))
+    evaluated = judge.judge(settings, console.as_typed("evaluate", argv))
     print()
     alarm = judge.is_alarming(evaluated.metrics)
     result.print_result(judge.sentences(evaluated), alarm=alarm)

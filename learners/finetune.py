@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{folder}: this run is complete", *_next(folder, {}), sep="\n")
             return 0
     keep_memory_on_cpu(distributed.device(settings.speed.device))
-    splits, command = settings.splits, console.as_typed("learners.finetune", argv)
+    splits, command = settings.splits, console.as_typed("finetune", argv)
     if splits.cv is not None and splits.fold is None:
         if distributed.count() > 1:
             raise SecondhandError(
@@ -124,13 +124,13 @@ def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:
         )
     from learners.runs.finetuning import launch
 
-    command = console.as_typed("learners.finetune", words)
+    command = console.as_typed("finetune", words)
     return launch(settings, command=command).folder / "model"
 
 
 def _next(folder: Path, metrics: Mapping[str, Any]) -> list[str]:
     predict, adjust = (
-        console.command_line(f"learners.{name}", folder / "model") for name in ("predict", "adjust")
+        console.command_line(name, folder / "model") for name in ("predict", "adjust")
     )
     return result.next_commands(metrics, predict, adjust, folder / "report/index.html")
 
@@ -147,7 +147,7 @@ def _cross_validate(settings: Settings, command: str) -> int:
         name for name, metrics in folds.done.items() if result.answers_almost_nothing(metrics)
     ]
     if silent:
-        adjust = console.command_line("learners.adjust", folds.place(silent[0]) / "model")
+        adjust = console.command_line("adjust", folds.place(silent[0]) / "model")
         print(
             f"Almost nothing is answered in fold {', '.join(silent)}. Add files to every class, or see what looser "
             f"rules would answer: {adjust}"

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from learners.files.published import published
     from learners.predictions.provenance import Provenance
 
-    command, out = console.as_typed("learners.predict", argv), settings.out
+    command, out = console.as_typed("predict", argv), settings.out
     with few_collections() as loaded:
         call, predictor, machines = _loaded(settings)
         loaded()

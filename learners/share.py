@@ -1,10 +1,10 @@
-"""usage: python -m learners.share MODEL USER/NAME [flags]
+"""usage: secondhand share MODEL USER/NAME [flags]
 
 Share a model without its data. USER/NAME uploads the model folder to the Hugging Face hub, where others use it as
 hf:USER/NAME. Exit status: 0; 1 if an existing repository was not replaced; 2 for a wrong call.
 
 examples:
-  python -m learners.share runs/photos/model USER/photos --private
+  secondhand share runs/photos/model USER/photos --private
 """
 
 from __future__ import annotations
@@ -52,7 +52,3 @@ def replaced(what: str) -> bool:
         raise SecondhandError(f"{what} already exists. Give --overwrite or another name")
     print(f"{what} already exists. Replace it? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-if __name__ == "__main__":
-    console.run(main)

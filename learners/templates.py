@@ -19,14 +19,16 @@ SHARP = 40_000  # bytes up to which a picture may be a PNG
 
 
 def render(package: str, name: str, **values: object) -> Markup:
-    """Render a template of a package. A missing value is an error."""
+    """Render a template of a package, which may use those of the report. A missing value is an error."""
     return Markup(_environment(package).get_template(name).render(values))
 
 
 @cache
 def _environment(package: str) -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(package),
+        loader=jinja2.ChoiceLoader(
+            [jinja2.PackageLoader(package), jinja2.PackageLoader("learners.report")]
+        ),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_printable,

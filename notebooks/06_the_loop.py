@@ -32,7 +32,7 @@ import pandas as pd
 from PIL import Image
 
 from datasets.steps.reading import load_table
-from learners.active.teaching import Pool, labelled_in
+from fields.loop.teaching import Pool, labelled_in
 from learners.cli.settings import Settings
 from learners.model.bundle import save_bundle
 from learners.runs.run import prepare
@@ -153,7 +153,7 @@ assert new > 1 / 8
 
 # %% [markdown]
 # We label the 24 and train again. On the page, the tab *Label* does this one file at a time, by keys
-# (`python -m app MODEL --label new/`).
+# (`secondhand app MODEL --label new/`).
 
 # %%
 pd.DataFrame({"path": chosen, "label": truth[chosen].to_numpy()}).to_csv(
@@ -207,6 +207,6 @@ assert same >= 3
 #
 # ```
 # python -m learners.finetune --from runs/first/model --data corrected.csv
-# python -m learners.suggest runs/second/model new/ --n 24
-# python -m learners.search runs/third/model a.png new/ --embeddings pool.parquet
+# secondhand suggest runs/second/model new/ --n 24
+# secondhand search runs/third/model a.png new/ --embeddings pool.parquet
 # ```

@@ -13,26 +13,28 @@ beside this one in a checkout; a wheel has them in this folder, where they hide 
 name. To import this one puts them first on the path of the process.
 """
 
+from __future__ import annotations
+
 import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from datasets.core.errors import SecondhandError
-    from learners.active.embeddings import Embeddings
-    from learners.active.teaching import Pool, suggest
     from learners.finetune import finetune
     from learners.inference.embedding import embed
     from learners.inference.predictions import Prediction
     from learners.inference.predictor import Predictor
     from learners.loading.predictor import load_predictor
     from learners.model.hub import load_model
+    from secondhand.names import Name
 
 __version__ = "1.0.0"
 __all__ = [
-    "Embeddings", "Pool", "Prediction", "Predictor", "SecondhandError", "embed", "finetune", "load_model",
-    "load_predictor", "suggest",
+    "Prediction", "Predictor", "SecondhandError", "embed", "finetune", "load_model", "load_predictor",
 ]  # fmt: skip
 
 _HERE = Path(__file__).resolve().parent
@@ -51,10 +53,8 @@ for _name in ("datasets", "learners", "app", "fields"):
 if sys.path[:1] != [str(HOME)]:
     sys.path.insert(0, str(HOME))
 
-#: Module of each name for programs. It is imported when the name is first used, because some need torch.
+#: Module of each name for programs; fields add others (`secondhand.names`). It is imported when the name is first used, because some need torch.
 _HOMES = {
-    "Embeddings": "learners.active.embeddings",
-    "Pool": "learners.active.teaching",
     "Prediction": "learners.inference.predictions",
     "Predictor": "learners.inference.predictor",
     "SecondhandError": "datasets.core.errors",
@@ -62,12 +62,26 @@ _HOMES = {
     "finetune": "learners.finetune",
     "load_model": "learners.model.hub",
     "load_predictor": "learners.loading.predictor",
-    "suggest": "learners.active.teaching",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif not name.startswith("_") and name in _names_of_fields():
+        value = _names_of_fields()[name].get()
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_names_of_fields()]
+
+
+def _names_of_fields() -> Mapping[str, Name]:
+    """What fields add."""
+    from secondhand.names import NAMES
+
+    return NAMES.ours()

@@ -60,7 +60,7 @@ _PREDICT = ["learners.predict", "{model}"]
 _SOUND = [*_PREDICT, "{dir}/recordings"]
 _CARD = [*_PREDICT, "{dir}/card", "--out", "{out}", "--format"]
 _POOL = ["--out", "{out}.csv"]
-#: Commands that are asked of a run's model, by name: module and words. ``{model}`` is the model folder; ``{out}`` a
+#: Commands that are asked of a run's model, by name: the words behind ``python -m``. ``{model}`` is the model folder; ``{out}`` a
 #: file or folder, whose text files are kept as well.
 QUESTIONS: dict[str, dict[str, list[str]]] = {
     "sounds": {
@@ -79,7 +79,7 @@ QUESTIONS: dict[str, dict[str, list[str]]] = {
             *("learners.evaluate", "{model}", "--data", "{dir}/recordings", "--no-labels"),
             *("--out", "{out}"),
         ],
-        "suggest": ["learners.suggest", "{model}", "{dir}/recordings", "--n", "6", *_POOL],
+        "suggest": ["secondhand", "suggest", "{model}", "{dir}/recordings", "--n", "6", *_POOL],
     },
     "glitches": {
         "triggers": [*_PREDICT, "--triggers", "{dir}/triggers.csv", "--strain", "{dir}/strain"],
@@ -100,11 +100,25 @@ QUESTIONS: dict[str, dict[str, list[str]]] = {
             *("--out", "{out}.json"),
         ],
         "boxes": [*_PREDICT, "{dir}/card/boxes.json", "--windows"],
-        "audit": ["learners.audit", "{model}", "{dir}/card", "--n", "12", *_POOL],
-        "audit-labels": ["learners.audit", "{model}", "--labels", "{dir}/asked/digits/audit.csv"],
-        "suggest": ["learners.suggest", "{model}", "{dir}/card", "--n", "12", *_POOL],
-        "discover": ["learners.discover", "{model}", "{dir}/card", *_POOL],
-        "search": ["learners.search", "{model}", "{dir}/card/0/0.png", "{dir}/card", "--top", "9"],
+        "audit": ["secondhand", "audit", "{model}", "{dir}/card", "--n", "12", *_POOL],
+        "audit-labels": [
+            "secondhand",
+            "audit",
+            "{model}",
+            "--labels",
+            "{dir}/asked/digits/audit.csv",
+        ],
+        "suggest": ["secondhand", "suggest", "{model}", "{dir}/card", "--n", "12", *_POOL],
+        "discover": ["secondhand", "discover", "{model}", "{dir}/card", *_POOL],
+        "search": [
+            "secondhand",
+            "search",
+            "{model}",
+            "{dir}/card/0/0.png",
+            "{dir}/card",
+            "--top",
+            "9",
+        ],
     },
     "scenes": {"windows": [*_SOUND, "--windows", "--top", "5"]},
     "onnx": {
@@ -176,7 +190,7 @@ def _ask(folder: Path, name: str, without: Collection[str]) -> dict[str, str]:
 
 
 def _fill_in(drawn: Path, labels: Path) -> None:
-    """Fill in the labels of a table that `learners.audit` drew."""
+    """Fill in the labels of a table that `secondhand audit` drew."""
     truth = pd.read_csv(labels, dtype=str).set_index("path")["label"]
     table = pd.read_csv(drawn, dtype=str, keep_default_na=False)
     table.assign(label=table["path"].map(truth)).to_csv(drawn, index=False)
@@ -222,7 +236,7 @@ def _difference(before: Path, after: Path, ignored: Collection[str]) -> str:
     if not (before.is_file() and after.is_file()):
         return "only in one of the two"
     texts = (
-        _PYTHON.sub("python", _HASH.sub("HASH", _without_keys(path.name, _text(path), ignored)))
+        _CALLED.sub("", _HASH.sub("HASH", _without_keys(path.name, _text(path), ignored)))
         for path in (before, after)
     )
     lines = ([line for line in text.splitlines() if not _OF_ITS_TIME.match(line)] for text in texts)
@@ -263,8 +277,8 @@ def _pruned(value: Any, ignored: Collection[str]) -> Any:
 _OF_ITS_TIME = re.compile(r'\s*"?(seconds|trained|evaluated|items_sha256|model_sha256)"?:')
 #: Hashes of model folders, whose files name all that a version stores.
 _HASH = re.compile(r"\b([0-9a-f]{64}|[0-9a-f]{12})\b")
-#: The Python of a checkout, in a command to copy.
-_PYTHON = re.compile(r"\S+/python(?= -m )")
+#: How a version calls a command, in one to copy.
+_CALLED = re.compile(r"(?:\S*python -m )?(?:learners\.|secondhand |(?<=python -m )(?=app ))")
 _NUMBER = re.compile(r"(-?\d+\.\d+(?:e[-+]?\d+)?)")
 
 

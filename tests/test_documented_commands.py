@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import glob
-import importlib
 import io
 import os
 import re
@@ -27,7 +26,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import _shared
+from datasets.core.program import MODULES
 from learners.cli.flags import parse
+from secondhand.commands import COMMANDS
 from tests.documented import ROOT, Block, blocks, write_world
 
 BLOCKS = blocks()
@@ -131,24 +132,33 @@ def test_it_does_what_it_says(
 
 
 def python(words: list[str]) -> None:
-    if words[0] == "-m":
-        module(words[1], words[2:])
+    if words[:2] == ["-m", "secondhand"]:
+        secondhand(words[2:])
+    elif words[0] == "-m":
+        room, name = words[1].split(".")
+        assert room == "learners"
+        assert name in MODULES
+        command(name, words[2:])
     else:
         parse_benchmark(ROOT / words[0], words[1:])
 
 
-def module(name: str, words: list[str]) -> None:
+def secondhand(words: list[str]) -> None:
+    command(words[0], words[1:])
+
+
+def command(name: str, words: list[str]) -> None:
     """Call the command, and check what it guarantees."""
     words, target = redirected(words)
     words = [os.path.expanduser(word) for word in words]
     words = [path for word in words for path in sorted(glob.glob(word)) or [word]]
-    if name in COMMANDS:
-        COMMANDS[name](words)
+    if name in SHORTENED:
+        SHORTENED[name](words)
         return
     output = run_command(name, words)
     if target:
         Path(target).write_text(output)
-    if name == "learners.predict":
+    if name == "predict":
         if "--out" in words:
             output = Path(words[words.index("--out") + 1]).read_text()
         rows = list(csv.DictReader(io.StringIO(output)))
@@ -160,7 +170,7 @@ def module(name: str, words: list[str]) -> None:
         assert (written if written.suffix else written / "report.json").is_file() or list(
             written.rglob("*.png")
         )
-    elif name == "learners.export":
+    elif name == "export":
         assert Path(words[0]).with_suffix(".onnx").is_file()
     else:
         assert output.strip()
@@ -168,11 +178,11 @@ def module(name: str, words: list[str]) -> None:
 
 def run_command(name: str, words: list[str]) -> str:
     """Return a command's standard output, and check that it succeeded."""
-    main, output = importlib.import_module(name).main, io.StringIO()
+    main, output = COMMANDS[name].main, io.StringIO()
     with contextlib.redirect_stdout(output), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [name, *words])
         try:
-            status = main() if name.startswith("benchmarks") else main(words)
+            status = main(words)
         except SystemExit as end:
             status = end.code
     assert not status, output.getvalue()
@@ -185,7 +195,7 @@ def redirected(words: list[str]) -> tuple[list[str], str]:
 
 def finetune(words: list[str]) -> None:
     if "--resume" in words:
-        assert "model" in run_command("learners.finetune", words)
+        assert "model" in run_command("finetune", words)
         return
     remaining = [word for at, word in enumerate(words)
             if word not in TINY and (at == 0 or words[at - 1] not in TINY)]  # fmt: skip
@@ -209,7 +219,7 @@ def finetune(words: list[str]) -> None:
         return
     TRAINED[run] = words
     shutil.rmtree(run, ignore_errors=True)
-    run_command("learners.finetune", words)
+    run_command("finetune", words)
     assert (run / "report" / "index.html").is_file()
     cross_validated = "--cv" in words and not fold
     assert (run / ("folds.csv" if cross_validated else "model/config.json")).is_file()
@@ -217,13 +227,13 @@ def finetune(words: list[str]) -> None:
 
 def app(words: list[str]) -> None:
     """Start the page, and end it as soon as it waits."""
-    from app import __main__ as command
+    from app import __main__ as module
 
     port = [word for word in words if word != "--port" and not word.isdigit()]
     before = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "_wait", lambda: None)
-        assert " on http://127.0.0.1:" in run_command("app.__main__", [*port, "--port", "0"])
+        patch.setattr(module, "_wait", lambda: None)
+        assert " on http://127.0.0.1:" in run_command("app", [*port, "--port", "0"])
     signal.signal(signal.SIGTERM, before)
 
 
@@ -264,5 +274,7 @@ def curl(words: list[str]) -> None:
     assert '"label"' in done.stdout
 
 
-COMMANDS: dict[str, Callable[[list[str]], None]] = {"learners.finetune": finetune, "app": app}
-PROGRAMS: dict[str, Callable[[list[str]], None]] = {"python": python, "make": make, "curl": curl}
+SHORTENED: dict[str, Callable[[list[str]], None]] = {"finetune": finetune, "app": app}
+PROGRAMS: dict[str, Callable[[list[str]], None]] = {
+    "python": python, "secondhand": secondhand, "make": make, "curl": curl,
+}  # fmt: skip

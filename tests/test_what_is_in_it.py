@@ -8,6 +8,7 @@ import shlex
 
 import pytest
 
+from datasets.core.program import MODULES
 from docs.flags import COMMANDS, parser_of
 from tests.documented import ROOT
 from tests.notebooks.execute import names
@@ -33,13 +34,16 @@ def check_command(words: list[str]) -> None:
     """Fail unless a command of this program takes these words."""
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    elif words[0] == "secondhand":
+        assert words[1] in COMMANDS
+        parser_of(words[1]).chosen(words[2:])
     elif words[1] != "-m":
         assert (ROOT / words[1]).is_file()
     elif words[2] == "tests.notebooks.execute":
         assert set(words[3:]) <= set(names())
     else:
-        assert words[2] in COMMANDS
-        parser_of(words[2]).chosen(words[3:])
+        assert words[2].removeprefix("learners.") in MODULES
+        parser_of(words[2].removeprefix("learners.")).chosen(words[3:])
 
 
 def test_a_command_that_is_gone_is_noticed() -> None:

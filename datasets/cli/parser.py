@@ -143,8 +143,10 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         usage, _, about = (text or "").removeprefix("usage: ").partition("\n")
         about, _, self.examples = about.partition("examples:\n")
+        words = usage.split()
         super().__init__(
-            prog=installed_commands(" ".join(usage.split()[:3])),
+            # python -m learners.NAME, or secondhand NAME
+            prog=installed_commands(" ".join(words[: 3 if words[:1] == ["python"] else 2])),
             usage=usage,
             description=about,
             formatter_class=_Help,

@@ -14,20 +14,29 @@ from datasets.core.errors import printable
 
 #: Installed from a wheel, where the three packages lie in ``secondhand``; else from a checkout.
 WHEEL = (Path(__file__).parents[2] / "__init__.py").is_file()
-_COMMAND = (
-    r"(?:(?:learners|datasets)\."
-    r"(finetune|predict|evaluate|audit|export|suggest|discover|search|share|render|catalog|cache)|(app))\b"
-)
+#: Commands that are modules of their own in a checkout, as in ``python -m learners.predict``.
+MODULES = ("finetune", "predict", "evaluate", "adjust", "export")
+#: Set by ``secondhand``, for the processes that it starts too: how it was called.
+CALLED = "SECONDHAND_COMMAND"
+_MODULE = rf"learners\.({'|'.join(MODULES)})\b"
 
 
 def installed_commands(text: str) -> str:
     """Replace ``python -m learners.predict`` in a text by ``secondhand predict``, if it was installed from a
     wheel or started as ``secondhand``."""
-    if not (WHEEL or os.environ.get("SECONDHAND_COMMAND")):
+    if not (WHEEL or os.environ.get(CALLED)):
         return text
-    text = re.sub(rf"(?<![\w/])python -m {_COMMAND}", r"secondhand \1\2", text)
-    text = re.sub(rf"-m {_COMMAND}", r"-m secondhand \1\2", text)
-    return re.sub(rf"(?<![\w/.]){_COMMAND}", lambda m: m[0] if m[2] else f"secondhand {m[1]}", text)
+    text = re.sub(rf"(?<![\w/])python -m {_MODULE}", r"secondhand \1", text)
+    text = re.sub(rf"-m {_MODULE}", r"-m secondhand \1", text)
+    return re.sub(rf"(?<![\w/.]){_MODULE}", r"secondhand \1", text)
+
+
+def typed_words(command: str) -> list[str]:
+    """The words by which a user calls a command here."""
+    called = os.environ.get(CALLED, "")
+    if command in MODULES and not (WHEEL or called):
+        return ["python", "-m", f"learners.{command}"]
+    return [*(called or "secondhand").split(), command]
 
 
 def extra(name: str) -> str:

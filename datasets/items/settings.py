@@ -52,7 +52,7 @@ class DataSettings:
         "Labelled files: a folder with one folder per class, a table with the columns path,label or of another "
         "program (docs/formats.md), metadata.jsonl, labels of Raven, Audacity, Praat or ELAN, Camtrap DP, the JSON of "
         "COCO, Label Studio or MegaDetector, Pascal VOC, embeddings of another network, demo:digits, or a public set "
-        "(python -m datasets.catalog). Several can be given, also by a pattern in quotes; if two of them label the same "
+        "(secondhand catalog). Several can be given, also by a pattern in quotes; if two of them label the same "
         "file, the later label counts.",
         metavar="SOURCE",
     )

@@ -70,7 +70,7 @@ def _read_file(path: Path, options: ReadOptions, lookup: Lookup, *, resolve: boo
     """Labelled rows of a file. Rows without a label are rejected if no other source may have their labels."""
     content = read_embeddings(path)
     cells = content.cells
-    if "gps" not in cells and "at" in cells:  # as `learners.search --embeddings` writes it
+    if "gps" not in cells and "at" in cells:  # as `secondhand search --embeddings` writes it
         cells = cells.rename(columns={"at": "gps"})
     every = ReadOptions(label=UNKNOWN)
     rows, rejected, *_ = read_rows(path, every, cells=cells, resolve=resolve, are_files=False)

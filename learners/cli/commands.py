@@ -259,11 +259,3 @@ class EvaluateSettings(Sectioned, OverrideSettings):
         Refused("out", "no folder on a disk", "name one", of=is_address),
         *(Conflict(name, "labels") for name in ("unknown", "strain", "label_column")),
     )
-
-
-@dataclass(kw_only=True)
-class PoolSettings(ComputeSettings, EngineSettings):
-    """files"""
-
-    model: str = positional(MODEL)
-    overwrite: bool = option(False, "Replace the files at --out.")

@@ -13,13 +13,19 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from datasets.core import progress
 from datasets.core.address import hidden
 from datasets.core.errors import Rejected, SecondhandError, printable
 from datasets.core.limits import check_open_files
-from datasets.core.program import extra, installed_commands, use_utf8_output
+from datasets.core.program import (
+    MODULES,
+    extra,
+    installed_commands,
+    typed_words,
+    use_utf8_output,
+)
 from datasets.core.scanning import skipped_line
 from datasets.core.store import cache_root
 from learners import distributed
@@ -27,9 +33,6 @@ from learners.acceleration import keep_memory_on_cpu, let_waiting_threads_sleep
 from learners.cli import live
 from learners.cli.upstream import deliver_late_interrupts
 from learners.machine import disable_telemetry
-
-if TYPE_CHECKING:
-    from learners.active.teaching import Pool
 
 #: Set by ``--quiet`` and ``--verbose``, for the processes that a command starts too.
 QUIET, VERBOSE = "SECONDHAND_QUIET", "SECONDHAND_VERBOSE"
@@ -139,19 +142,20 @@ def _terminated(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def command_line(module: str, *words: object) -> str:
+def command_line(command: str, *words: object) -> str:
     """A command that can be pasted in any folder: it names this interpreter if its environment is not active."""
-    called = installed_commands(f"-m {module}").split()
+    own = installed_commands(f"-m learners.{command}") if command in MODULES else ""
+    called = (own or f"-m secondhand {command}").split()
     active = shutil.which("python") == sys.executable
     python = "python" if active or not sys.executable else sys.executable
     return shlex.join([python, *called, *map(str, words)])
 
 
-def as_typed(module: str, argv: Sequence[object] | None) -> str:
+def as_typed(command: str, argv: Sequence[object] | None) -> str:
     """A command as a user types it; without ``argv`` the one that is running."""
     words = sys.argv[1:] if argv is None else argv
     typed = [hidden(str(word)) for word in words]
-    return shlex.join([*installed_commands(f"python -m {module}").split(), *typed])
+    return shlex.join([*typed_words(command), *typed])
 
 
 def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str]) -> int:
@@ -166,27 +170,6 @@ def tell_left_out(rejected: Sequence[Rejected], files: int, skipped: Counter[str
     if rejected:
         print(f"{len(rejected)} of {files} files could not be used", file=sys.stderr)
     return 3 if rejected else 0
-
-
-def tell_pool(pool: Pool, paths: Sequence[str]) -> int:
-    """Print which files of a pool were left out, and why; return the exit status of `tell_left_out`.
-
-    Raises
-    ------
-    SecondhandError : all files are bad.
-    """
-    status = tell_left_out(pool.rejected, pool.count, pool.skipped)
-    left_out = {
-        "of the model's run (labelled or given as --unknown), and copies of them": pool.labelled,
-        "copies of another file": pool.copies,
-        "without signal": pool.silent,
-    }
-    for why, count in left_out.items():
-        if count:
-            print(f"Left out, {why}: {count} {pool.unit}", file=sys.stderr)
-    if pool.rejected and not (pool.judged or pool.labelled or pool.silent):
-        raise SecondhandError(f"{', '.join(paths)[:500]}: no file can be used")
-    return status
 
 
 def coloured(text: str, code: str, stream: TextIO | None = None) -> str:

@@ -53,7 +53,7 @@ class Evaluation:
     tables : tables of the report by title.
     lines : sentences at the top of the report and on the terminal.
     notes : sentences for the terminal only.
-    changes : `Changes` since the model of the warm start; None without one.
+    found : what fields find after a training, by their names (`learners.runs.after_training`).
     folds : [n], fold of each row that a head predicted which had not seen it, -1 for other rows; None without
         cross-fitting.
     rules : of each fold the rule with the distances to the training items outside it.
@@ -71,7 +71,7 @@ class Evaluation:
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    changes: Any = None
+    found: Mapping[str, Any] = field(default_factory=dict)
     folds: NDArray[np.int64] | None = None
     rules: Mapping[int, AnyRule] = field(default_factory=dict)
     of_reference: NDArray[np.int64] | None = None

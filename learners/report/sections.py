@@ -16,20 +16,18 @@ from datasets.items.describe import NO_LABEL, split_counts
 from datasets.items.facts import Corrections
 from datasets.items.items import Items
 from learners.cli.result import answers_at, counts_of, judge, most_confused, part_name
-from learners.evaluation.before_after import Changes
 from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.suspects import LOW, hardest_items, is_copy, label_suspects
 from learners.report import plots
 from learners.report.galleries import (
-    Figure,
-    Pictures,
     examples,
     gallery,
     mistakes,
     refused_although_right,
 )
 from learners.report.report import Material, Sections, class_counts, facts
+from learners.report.report_sections import SECTIONS as ADDED
 from learners.report.verdict import label_verdict, verdict
 from learners.rule.operating_points import OperatingPoints
 from learners.rule.rule import Rule
@@ -47,7 +45,6 @@ def class_sections(
     """
     scored: ScoredItems = evaluation.scored
     rule, tables = scored.rule, evaluation.tables
-    changes = evaluation.changes
     table, pictures = material.table, material.pictures
     bundle = material.predictor.bundle
     measured = evaluation.figures
@@ -61,7 +58,7 @@ def class_sections(
     surest = gallery(pictures, evaluation, wrong)
     figures = {
         **measured,
-        "before_after": None if changes is None else _compared(changes),
+        **{name: one.figures(evaluation) for name, one in ADDED.items()},
         "hardest": hard.to_dict("records"),
         "label_suspects": suspects.to_dict("records"),
         "copies_of_training_items": evaluation.predictions["path"].iloc[same].tolist(),
@@ -98,7 +95,7 @@ def class_sections(
         "surest": surest,
         "no_map": pictures.no_map,
         "low": LOW,
-        **_changed(pictures, evaluation),
+        "added": [(one.question, one.page(evaluation, pictures)) for one in ADDED.values()],
         "confused": [
             dict(zip(("label", "predicted", "times"), pair, strict=True))
             for pair in most_confused(known, 10)
@@ -122,17 +119,6 @@ def _parts_of_known(evaluation: Evaluation, part: Callable[[str], str]) -> str:
     """Names of the parts of the files of known classes, as in "calibration and test"."""
     parts = sorted(part(str(name)) for name in evaluation.known["split"].unique())
     return " and ".join(", ".join(parts).rsplit(", ", 1))
-
-
-def _changed(pictures: Pictures, evaluation: Evaluation) -> dict[str, list[Figure]]:
-    """Files that were "worsened" or "improved" since the earlier model; the surest first."""
-    galleries: dict[str, list[Figure]] = {"worsened": [], "improved": []}
-    if (changes := evaluation.changes) is not None:
-        rows = changes.changed.sort_values("after_probability", ascending=False, kind="stable")
-        for change in galleries:
-            chosen = rows.loc[rows["change"].eq(change)]
-            galleries[change] = gallery(pictures, evaluation, chosen)
-    return galleries
 
 
 def _plots(
@@ -180,16 +166,6 @@ def _too_good(copies: int, near_duplicates: int, files: int) -> list[str]:
             "--group-by keeps such files in one split"
         )
     return notices
-
-
-def _compared(changes: Changes) -> dict[str, Any]:
-    answers = changes.changed.drop(columns="row")
-    return {
-        "message": changes.message,
-        "subsets": changes.subsets.to_dict("records"),
-        "classes": changes.classes.to_dict("records"),
-        "answers": answers.to_dict("records"),
-    }
 
 
 def _corrected(corrections: Corrections) -> pd.DataFrame:

@@ -131,7 +131,7 @@ def resume_command(folder: Path) -> str:
     if distributed.count() > 1:
         called = installed_commands("-m learners.finetune")
         return f"accelerate launch … {called} --resume {shlex.quote(str(folder))}"
-    return command_line("learners.finetune", "--resume", folder)
+    return command_line("finetune", "--resume", folder)
 
 
 def is_empty(folder: Path) -> bool:

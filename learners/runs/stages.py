@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +14,6 @@ from torch import nn
 from datasets.core import progress
 from datasets.core.errors import Rejected
 from datasets.core.part import PART_COLUMNS, parts_of
-from datasets.items.columns import is_rehearsed
 from datasets.items.facts import Groups, Inputs, Protocol
 from datasets.items.labels import UNKNOWN, parse_names
 from datasets.kinds.views import PLAIN
@@ -28,7 +28,6 @@ from learners.cli.result import (
     find_confusions,
     label_counts,
 )
-from learners.evaluation.before_after import compare, maybe_of_new_class
 from learners.evaluation.held_out import (
     Evaluation,
     Measured,
@@ -45,6 +44,7 @@ from learners.model.bundle import Bundle, add_onnx, save_bundle
 from learners.report.report import write_report
 from learners.rule.base import AnyRule
 from learners.runs.after_evaluation import measured_further
+from learners.runs.after_training import found_after
 from learners.runs.backbone_selection import as_table
 from learners.runs.cross_fit_bodies import (
     Bodies,
@@ -66,7 +66,6 @@ from learners.runs.cross_fitting import (
 from learners.runs.folder import provenance, write_csv
 from learners.runs.run import Prepared, Run
 from learners.runs.warm_start import lineage
-from learners.training.cross_fit import starts_anew
 from learners.training.describe import kept_in_words
 from learners.training.features import outputs_by_part
 from learners.training.keep import Kept
@@ -237,35 +236,8 @@ def predict(run: Run) -> tuple[Run, Evaluation]:
     tables = {}
     if run.selection is not None:
         tables["Backbones"] = as_table(run.selection.candidates)
-    changes = None
-    if origin is not None and starts_anew(origin, table) and is_rehearsed(table.frame).all():
-        log.info(
-            "The earlier model has learnt from all of these files, so it is not compared with this one"
-        )
-    elif origin is not None:
-        earlier = Predictor(
-            origin,
-            opening=Opening(decoded=run.decoded),
-            computing=Computing(bs=train.bs, device=run.settings.speed.device),
-        )
-        rehearsed = table.frame.loc[is_rehearsed(table.frame), "path"]
-        compared, shown = evaluation, table
-        if run.cross is not None:
-            shown = replace(table, frame=as_measured(table.frame, run.cross))
-        if starts_anew(origin, table):  # the earlier model has seen these
-            compared = evaluation.where(~evaluation.predictions["path"].isin(rehearsed).to_numpy())
-            shown = replace(shown, frame=shown.frame.loc[~is_rehearsed(shown.frame)])
-        predictions_before = predict_held_out(earlier, shown).predictions
-        predictions_after = compared.predictions
-        class_lists = (origin.classes, bundle.classes)
-        changes = compare(
-            predictions_before,
-            predictions_after,
-            predictions_after["path"].isin(set(rehearsed)).tolist(),
-            class_lists,
-        )
-        log.info("%s", changes.message)
-    return run, replace(evaluation, tables=tables, changes=changes)
+    evaluation = replace(evaluation, tables=tables)
+    return run, replace(evaluation, found=found_after(run, evaluation))
 
 
 def _without_learnt_unknown(
@@ -302,6 +274,18 @@ def _without_learnt_unknown(
     )  # fmt: skip
     run = replace(run, items=run.items._replace(table=table))
     return run, evaluation.where(~learned_since.to_numpy())
+
+
+def maybe_of_new_class(
+    predictions: pd.DataFrame, ood: Collection[str], new: Collection[str]
+) -> pd.Series:
+    """Whether each row is a file of unknown classes (``ood`` paths) of an earlier run whose best class is ``new``.
+
+    It may belong to that class, so neither accepting nor refusing it is clearly wrong. Accepted and refused files are
+    marked alike, so the acceptance rate of the others does not change.
+    """
+    old = predictions["split"].eq(UNKNOWN) & predictions["path"].isin(ood)
+    return old & predictions["best"].isin(new)
 
 
 def report(run: Run, evaluation: Evaluation) -> None:

@@ -29,7 +29,7 @@ from learners.rule.fitting import fit_rule
 from learners.rule.rule import Rule
 from learners.rule.tree import Tree, read_tree
 from learners.rule.tree_rule import with_tree
-from learners.tasks.after_training import Fitted, completed
+from learners.tasks.after_calibration import Fitted, completed
 
 if TYPE_CHECKING:
     from datasets.loaders.blocks import Target

@@ -12,7 +12,6 @@ from app.corrected import correct
 from app.feedback import Feedback
 from app.labels import Choices
 from app.panels import shown_window
-from app.pool import Labelling
 from app.serving import Served, Site
 from app.settings import PageSettings
 from app.training import Training
@@ -20,13 +19,14 @@ from app.views import span
 from datasets.core.errors import SecondhandError
 from datasets.steps.base import Asked
 from datasets.steps.reading import load_table, read_items
+from fields.loop.pool import Labelling
+from fields.loop.suggest import main as suggest
 from learners.cli.flags import parse
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.rule.fitting import uncalibrated
-from learners.suggest import main as suggest
 from tests.app.sites import colours, tone, tones
-from tests.app.test_pool import ready
+from tests.fields.loop.test_pool import ready
 from tests.learners.rules import plain_rule
 from tests.pictures import write_pictures
 

@@ -80,7 +80,7 @@ def test_help_loads_nothing_heavy():
         "except SystemExit as end:\n    assert not end.code\n"
         f"print('LOADED', *[name for name in {HEAVY} if name in sys.modules])\n"
     )
-    assert "usage: python -m app [MODEL...]" in " ".join(out.split())
+    assert "usage: secondhand app [MODEL...]" in " ".join(out.split())
     assert out.splitlines()[-1] == "LOADED"
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from app.__main__ import main
 from app.feedback import Feedback
-from app.pool import Labelling
 from app.serving import Served, Site
 from app.train_tab import add_trained, lessons, look_at, status_html
 from app.training import Training
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
+from fields.loop.pool import Labelling
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
 from tests.app.sites import colours
@@ -174,21 +174,21 @@ def test_corrections_of_one_model_can_be_trained_on(tmp_path):
     save_bundle(colours(), model)
     served = Served("run", Predictor(model), model)
     site = Site({"run": served}, str(tmp_path), feedback=feedback)
-    assert lessons(site, None).tables == ()
+    assert lessons(site, []).tables == ()
     for file in sorted((photos / "red").iterdir()):
         feedback.save(str(file), "blue", kind=KINDS["picture"], model="run")
-    new = lessons(site, None)
+    new = lessons(site, [])
     assert (new.model, new.words, new.tables) == ("run", "3 corrections", (feedback.table.file,))
     labelling = Labelling(served, photos, tmp_path)
-    assert lessons(site, labelling) == new
+    assert lessons(site, [labelling]) == new
     labelling.table.file.write_text("path,label\nred/a.jpg,red\nred/b.jpg,\n")
-    new = lessons(site, labelling)
+    new = lessons(site, [labelling])
     assert new.words == "3 corrections and 1 label"
     words = Training(tmp_path / "runs").words(new.tables, "usual", model)
     tables = [str(feedback.table.file), str(tmp_path / "photos-labels.csv")]
     assert words[:5] == ["--from", str(model), "--data", *tables]
     assert words[-1] == str(tmp_path / "runs" / "run-corrected")
     feedback.save(str(file), "green", kind=KINDS["picture"], model="another")
-    assert lessons(site, None).tables == ()
+    assert lessons(site, []).tables == ()
     labelling.close()
     served.close()

@@ -40,7 +40,7 @@ FEATURES = {
         r"\b(Bursts|bursts|bursts_\w+|fit_event_threshold|merge_frames)\b",
         {
             "fields/cameras/": "the feature",
-            "app/pool.py": "labels the photos of an event at once",
+            "fields/loop/pool.py": "labels the photos of an event at once",
         },
     ),
     "events of recordings": Vocabulary(
@@ -86,8 +86,8 @@ FEATURES = {
             "learners/backbones/building.py": "builds that body, which passes its input on",
             "learners/model/bundle.py": "reads a model with that body",
             "learners/training/members.py": "says their width",
-            "learners/active/embeddings.py": "a column of a file of features",
-            "learners/search.py": "more like this among them",
+            "fields/loop/embeddings.py": "a column of a file of features",
+            "fields/loop/search.py": "more like this among them",
         },
     ),
     "ONNX": Vocabulary(

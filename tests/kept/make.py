@@ -71,17 +71,15 @@ def interface() -> dict[str, Any]:
     import secondhand
     from docs.flags import parser_of
     from learners.predict import main
-    from secondhand.__main__ import COMMANDS
+    from secondhand.commands import COMMANDS
 
-    flags = {
-        name: parser_of(module)._option_string_actions for name, (module, _) in COMMANDS.items()
-    }
+    flags = {name: parser_of(name)._option_string_actions for name in COMMANDS}
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()) as table:
         main([str(MODEL), str(write_clips(Path(folder))[0])])
     return {
         "flags": {name: sorted(flag for flag in flags[name] if flag[:2] == "--") for name in flags},
         "columns": table.getvalue().splitlines()[0].split(","),
-        "names": secondhand.__all__,
+        "names": dir(secondhand),
     }
 
 

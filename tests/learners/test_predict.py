@@ -27,6 +27,7 @@ from datasets.core.errors import SecondhandError
 from datasets.images.opening import open_picture
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import find_files
+from fields.loop.search import main as search
 from learners.calls import files
 from learners.calls.base import find_call
 from learners.calls.sections.base import predict_settings
@@ -35,7 +36,6 @@ from learners.inference.predictions import FIELDS
 from learners.model.bundle import load_bundle, save_bundle
 from learners.outputs.base import OUTPUTS
 from learners.predict import main
-from learners.search import main as search
 from tests.forks import Program, until
 from tests.kept.make import MODEL as SOUND_MODEL
 from tests.kept.make import write_clips

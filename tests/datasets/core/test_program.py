@@ -37,7 +37,7 @@ def test_a_command_writes_names_as_the_disk_has_them(locale, tmp_path: Path):
     files = [os.path.join(os.fsencode(tmp_path), name) for name in NAMES]
     for file in files:
         Path(os.fsdecode(file)).write_text("no sound")
-    words = [sys.executable, "-m", "datasets.render", *files, "--kind", "sound", "--out", tmp_path / "to"]  # fmt: skip
+    words = [sys.executable, "-m", "secondhand", "render", *files, "--kind", "sound", "--out", tmp_path / "to"]  # fmt: skip
     process = subprocess.run(words, env=os.environ | locale, capture_output=True, timeout=200)
     assert b"Traceback" not in process.stderr
     for file in files:

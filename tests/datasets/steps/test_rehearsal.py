@@ -19,7 +19,7 @@ from datasets.steps.base import Asked
 from datasets.steps.earlier import CHANGED
 from datasets.steps.reading import read_items
 from datasets.steps.split import check_splits, divide, folds_of
-from learners.active.teaching import labelled_in
+from fields.loop.teaching import labelled_in
 from learners.cli.flags import parse
 from learners.runs.folder import read_run_settings, write_config
 from learners.runs.run import load_items

@@ -16,7 +16,6 @@ from PIL import Image
 from app.corrected import NOT_KEPT, correct
 from app.feedback import Feedback
 from app.interface import ask
-from app.pool import Labelling
 from app.rules import rule_at
 from app.serving import Served, Site
 from app.settings import PageSettings
@@ -26,9 +25,10 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import Box
 from datasets.steps.reading import read_items
 from fields.cameras.page import WHOLE_PHOTO, judged_whole
+from fields.loop.pool import Labelling
+from fields.loop.suggest import main as suggest
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
-from learners.suggest import main as suggest
 from tests.app.sites import colours
 from tests.asked import asked
 from tests.pictures import COLOURS

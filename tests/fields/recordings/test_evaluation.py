@@ -13,10 +13,10 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.sources.base import ReadOptions
 from datasets.steps.unknown import load_unknown
+from fields.loop.suggest import main as suggest
 from learners.evaluate import main
 from learners.model.bundle import save_bundle
 from learners.rule.fitting import uncalibrated
-from learners.suggest import main as suggest
 from tests.app import sites
 
 

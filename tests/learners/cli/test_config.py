@@ -14,7 +14,8 @@ import yaml
 
 from datasets.core.errors import SecondhandError
 from datasets.items.settings import read_spectrogram
-from learners import evaluate, export, finetune, predict, suggest
+from fields.loop import suggest
+from learners import evaluate, export, finetune, predict
 from learners.cli.flags import PRESETS, dump, parse
 from learners.cli.settings import Settings, TrainSettings
 
@@ -358,7 +359,7 @@ def test_a_call_without_what_it_needs_shows_the_usage(main, words, missing, caps
     assert end.value.code == 2
     first, usage, *_ = capsys.readouterr().err.splitlines()
     assert first == f"error: {missing}"
-    assert usage.startswith("usage: python -m learners.")
+    assert usage.startswith(("usage: python -m learners.", "usage: secondhand "))
 
 
 def test_without_a_word_it_says_how_to_begin(capsys):

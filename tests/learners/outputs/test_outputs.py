@@ -21,7 +21,7 @@ from datasets.sources.base import ReadOptions, read_source
 from datasets.steps.reading import load_table
 from datasets.strain.settings import QScanSettings
 from datasets.tables.cells import read_cells
-from learners.active.listing import as_text
+from fields.loop.listing import as_text
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS
 from learners.predictions.checks import check_call

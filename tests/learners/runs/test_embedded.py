@@ -16,7 +16,8 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.items.facts import Inputs
 from datasets.steps.reading import load_table
-from learners import audit, evaluate, finetune, predict, search, suggest
+from fields.loop import audit, search, suggest
+from learners import evaluate, finetune, predict
 from learners.inference.embedding import embed
 from learners.model.bundle import load_bundle
 from tests.pictures import write_pictures

@@ -284,11 +284,13 @@ def test_the_command_that_is_printed_works_as_it_stands(
 def test_the_interpreter_is_named_from_any_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "my env/bin/python"))
     monkeypatch.chdir(tmp_path)
-    assert command_line("app", "a b") == f"'{tmp_path}/my env/bin/python' -m app 'a b'"
+    assert command_line("app", "a b") == f"'{tmp_path}/my env/bin/python' -m secondhand app 'a b'"
     (tmp_path / "my env/bin").mkdir(parents=True)
     (tmp_path / "my env/bin/python").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "my env/bin"))
-    assert command_line("app", "a b") == "python -m app 'a b'", "its environment is active"
+    assert command_line("app", "a b") == "python -m secondhand app 'a b'", (
+        "its environment is active"
+    )
 
 
 def test_the_settings_saved_repeat_the_run_bit_for_bit(finished, unreported, tmp_path):

@@ -24,6 +24,7 @@ from learners.model.tensors import sha256
 from learners.rule.tree_rule import TreeRule
 from learners.runs import stages
 from learners.runs.resolve import resolve
+from learners.runs.stages import maybe_of_new_class
 from learners.runs.warm_start import inherited
 from learners.tasks.single import resolve_tree
 from tests.learners.stops import QUICK, Stop, assert_same, interrupt
@@ -274,3 +275,17 @@ def test_a_tree_of_classes_is_learnt_beside_and_handed_on(
     assert resolve_tree(settings, bundle.classes, bundle) is tree
     with pytest.raises(SecondhandError, match="--classes-table with all classes"):
         resolve_tree(settings, [*bundle.classes, "white"], bundle)
+
+
+def test_unknown_classes_that_look_like_a_class_learnt_since_are_in_doubt_accepted_or_not() -> None:
+    after = pd.DataFrame(
+        {
+            "path": ["known.jpg", "old.jpg", "refused.jpg", "other.jpg", "fresh.jpg"],
+            "best": ["c", "c", "c", "a", "c"],
+            "label": ["c", "c", "unknown", "a", "c"],
+            "split": ["valid", *["unknown"] * 4],
+        }
+    )
+    old = {"known.jpg", "old.jpg", "refused.jpg", "other.jpg"}
+    doubtful = maybe_of_new_class(after, old, ["c"])
+    assert after["path"][doubtful].tolist() == ["old.jpg", "refused.jpg"]

@@ -14,13 +14,13 @@ import torch
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
+from fields.loop.suggest import main as suggest_main
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
 from learners.inference.exporting import ExportedModel, check
 from learners.model.bundle import load_bundle
 from learners.predict import main as predict_main
 from learners.runs.folds import _figures
-from learners.suggest import main as suggest_main
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,16 @@
+"""Settings of the commands that list files of a pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from datasets.cli.options import option, positional
+from learners.cli.commands import MODEL, ComputeSettings, EngineSettings
+
+
+@dataclass(kw_only=True)
+class PoolSettings(ComputeSettings, EngineSettings):
+    """files"""
+
+    model: str = positional(MODEL)
+    overwrite: bool = option(False, "Replace the files at --out.")

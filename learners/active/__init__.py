@@ -1,1 +1,0 @@
-"""Embeddings of unlabelled files, search by example, suggestions of what to label next, new classes, and audits."""
