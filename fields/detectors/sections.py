@@ -29,7 +29,8 @@ class StrainSettings(Section):
 
     triggers: Path | None = option(
         None,
-        "Strain: table of GPS times and detectors; predicts each row, and needs --strain.",
+        "Strain: table of GPS times and detectors; predicts each row, and needs --strain. --out is then a .csv, .hdf5 or "
+        ".ecsv file, and only the best class is listed unless --top says how many.",
         metavar="FILE",
     )
     strain: str | None = option(None, STRAIN, metavar="PATH")

@@ -1,1 +1,1 @@
-"""Labelled spans of recordings: the formats of sound editors, in and out."""
+"""Recordings: their windows and events, how many events are found, and the formats of sound editors, in and out."""

@@ -113,15 +113,14 @@ class OutputSettings(Checked):
     out: Path | None = option(
         None,
         "File or folder to write the predictions to. If the job is interrupted, the same command continues it. "
-        "With --triggers: a .csv, .hdf5 or .ecsv file. Default: standard output.",
+        "Default: standard output.",
     )
     overwrite: bool = option(
         False, "Replace the file or folder at --out instead of continuing an interrupted job."
     )
     top: int | None = option(
         None,
-        "Number of most probable classes to list for each file. Default: 3; in a table on the terminal, and with "
-        "--triggers, only the best.",
+        "Number of most probable classes to list for each file. Default: 3; in a table on the terminal only the best.",
     )
     at: float | None = option(
         None,

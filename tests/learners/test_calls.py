@@ -28,7 +28,6 @@ def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model(t
     results.write_text("{}")
     for name, of in {
         "photos": call("picture", "a.jpg"),
-        "recordings": call("sound", "a.wav"),
         "embeddings": call("embedding", "a.npz"),
         "megadetector": call("picture", str(results)),
     }.items():
@@ -56,9 +55,8 @@ def test_the_flags_that_only_some_calls_have_are_those_of_the_sections():
     ("kind", "given", "flag", "owner"),
     [
         ("picture", {"windows": True}, "--windows", "MegaDetector"),
-        ("picture", {"min_length": 1.0, "events": True}, "--min-length 1", "sound"),
         ("sound", {"min_box_confidence": 0.0}, "--min-box-confidence 0", "MegaDetector"),
-        ("embedding", {"events": True}, "--events", "sound"),
+        ("embedding", {"events": True}, "--events", "pictures"),
     ],
 )
 def test_a_flag_of_other_calls_is_refused(kind, given, flag, owner):
@@ -69,9 +67,7 @@ def test_a_flag_of_other_calls_is_refused(kind, given, flag, owner):
 @pytest.mark.parametrize(
     ("kind", "given", "flags"),
     [
-        ("sound", {"windows": True, "events": True}, ("--windows", "--events")),
-        ("sound", {"events": True, "at": 2.5}, ("--events", "--at 2.5")),
-        ("sound", {"gap": 1.0}, ("--gap", "--events")),
+        ("picture", {"gap": 1.0}, ("--gap", "--events")),
         ("picture", {"events": True, "threshold_per_class": "t"}, ("--threshold-per-class t",)),
         ("embedding", {"cluster": "local"}, ("--cluster local",)),
     ],
