@@ -23,19 +23,14 @@ def call(kind: str, *paths: str, **given: Any) -> Call:
     return find_call(settings, bundle, OUTPUTS[given.get("format", "csv")])
 
 
-def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model(tmp_path):
-    results = tmp_path / "detections.json"
-    results.write_text("{}")
+def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model():
     for name, of in {
-        "photos": call("picture", "a.jpg"),
         "recordings": call("sound", "a.wav"),
         "strain": call("strain", "a.hdf5"),
         "embeddings": call("embedding", "a.npz"),
-        "megadetector": call("picture", str(results)),
         "triggers": call("strain", triggers="t.csv", strain="x"),
     }.items():
         assert of.name == name
-    assert len(CALLS) == 8
 
 
 def test_flags_and_conflicts_name_settings():
@@ -58,11 +53,8 @@ def test_the_flags_that_only_some_calls_have_are_those_of_the_sections():
 @pytest.mark.parametrize(
     ("kind", "given", "flag", "owner"),
     [
-        ("picture", {"windows": True}, "--windows", "MegaDetector"),
         ("picture", {"min_length": 1.0, "events": True}, "--min-length 1", "sound"),
         ("picture", {"channel": "H1"}, "--channel H1", "strain"),
-        ("sound", {"min_box_confidence": 0.0}, "--min-box-confidence 0", "MegaDetector"),
-        ("strain", {"deployments": "d.csv"}, "--deployments d.csv", "pictures"),
         ("strain", {"scores": True}, "--scores", "--triggers"),
         ("strain", {"strain": "x"}, "--strain x", "--triggers"),
         ("embedding", {"events": True}, "--events", "strain"),
@@ -79,7 +71,6 @@ def test_a_flag_of_other_calls_is_refused(kind, given, flag, owner):
         ("sound", {"windows": True, "events": True}, ("--windows", "--events")),
         ("strain", {"events": True, "at": 2.5}, ("--events", "--at 2.5")),
         ("sound", {"gap": 1.0}, ("--gap", "--events")),
-        ("picture", {"events": True, "threshold_per_class": "t"}, ("--threshold-per-class t",)),
         ("strain", {"triggers": "t", "strain": "x", "format": "csv"}, ("--format csv", "--triggers")),
         ("strain", {"triggers": "t"}, ("--triggers t without --strain",)),
         ("sound", {"format": "raven", "at": 2.5}, ("--format raven", "--at 2.5")),
