@@ -23,13 +23,9 @@ def call(kind: str, *paths: str, **given: Any) -> Call:
     return find_call(settings, bundle, OUTPUTS[given.get("format", "csv")])
 
 
-def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model(tmp_path):
-    results = tmp_path / "detections.json"
-    results.write_text("{}")
+def test_a_call_is_claimed_by_its_paths_and_flags_before_the_kind_of_its_model():
     for name, of in {
-        "photos": call("picture", "a.jpg"),
         "embeddings": call("embedding", "a.npz"),
-        "megadetector": call("picture", str(results)),
     }.items():
         assert of.name == name
 
@@ -54,8 +50,6 @@ def test_the_flags_that_only_some_calls_have_are_those_of_the_sections():
 @pytest.mark.parametrize(
     ("kind", "given", "flag", "owner"),
     [
-        ("picture", {"windows": True}, "--windows", "MegaDetector"),
-        ("sound", {"min_box_confidence": 0.0}, "--min-box-confidence 0", "MegaDetector"),
         ("embedding", {"events": True}, "--events", "pictures"),
     ],
 )
@@ -67,8 +61,6 @@ def test_a_flag_of_other_calls_is_refused(kind, given, flag, owner):
 @pytest.mark.parametrize(
     ("kind", "given", "flags"),
     [
-        ("picture", {"gap": 1.0}, ("--gap", "--events")),
-        ("picture", {"events": True, "threshold_per_class": "t"}, ("--threshold-per-class t",)),
         ("embedding", {"cluster": "local"}, ("--cluster local",)),
     ],
 )  # fmt: skip

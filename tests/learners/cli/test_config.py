@@ -204,7 +204,6 @@ def test_every_number_out_of_its_range_is_named_with_it(
     [
         {"cv": 5},
         {"fold": 1},
-        {"split_by": "time"},
         {"from": Path("model")},
         {"labels": "multi"},
         {"seeds": 2},

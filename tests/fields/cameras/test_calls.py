@@ -1,0 +1,37 @@
+"""Calls of predict for photos and for the boxes of a detector, and the flags that they have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from datasets.core.errors import SecondhandError
+from tests.learners.test_calls import call
+
+
+def test_photos_and_the_results_of_a_detector_have_calls_of_their_own(tmp_path: Path) -> None:
+    results = tmp_path / "detections.json"
+    results.write_text("{}")
+    assert call("picture", "a.jpg").name == "photos"
+    assert call("picture", str(results)).name == "megadetector"
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "flag", "owner"),
+    [
+        ("picture", {"windows": True}, "--windows", "MegaDetector"),
+        ("sound", {"min_box_confidence": 0.0}, "--min-box-confidence 0", "MegaDetector"),
+        ("strain", {"deployments": "d.csv"}, "--deployments d.csv", "pictures"),
+    ],
+)
+def test_a_flag_of_other_calls_is_refused(
+    kind: str, given: dict[str, object], flag: str, owner: str
+) -> None:
+    with pytest.raises(SecondhandError, match=f"{flag} .*{owner}"):
+        call(kind, "a", **given)
+
+
+def test_an_event_has_one_threshold() -> None:
+    with pytest.raises(SecondhandError, match="--threshold-per-class t"):
+        call("picture", "a", events=True, threshold_per_class="t")
