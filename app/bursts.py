@@ -17,7 +17,7 @@ from datasets.tables.cells import write_rows
 from learners.cameras.bursts import Bursts
 from learners.inference.predictions import Prediction, cell
 from learners.inference.predictor import Predictor
-from learners.templates import render
+from learners.report.templates import render
 
 #: Columns of the table of events, beside those of the record.
 _ANSWER = ("label", "best", "probability", "reason")

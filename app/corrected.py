@@ -20,7 +20,7 @@ from datasets.core.errors import SecondhandError, counted
 from datasets.items.labels import JOIN
 from learners.active.listing import train_again
 from learners.cli.console import as_typed
-from learners.templates import render
+from learners.report.templates import render
 
 if TYPE_CHECKING:
     from learners.inference.predictions import Prediction

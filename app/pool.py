@@ -40,7 +40,7 @@ from learners.cameras.bursts import bursts_in
 from learners.cli.console import as_typed
 from learners.loading.predictor import load_predictor
 from learners.report.galleries import Pictures, time_span
-from learners.templates import data_uri, render
+from learners.report.templates import data_uri, render
 
 log = logging.getLogger(__name__)
 

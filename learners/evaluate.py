@@ -18,10 +18,10 @@ from typing import Any
 
 from datasets.core import progress
 from datasets.core.errors import counted
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
 from learners.cli.commands import EvaluateSettings
 from learners.cli.flags import read_call
+from learners.machine.acceleration import keep_memory_on_cpu
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,9 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.log_to_terminal()
     keep_memory_on_cpu(settings.device)
     with progress.step("Loading the program"):
+        from learners.elsewhere.evaluation import estimate, evaluate
         from learners.events.evaluation import evaluate_events
         from learners.events.report import event_sentences
-        from learners.runs.evaluation import estimate, evaluate
 
     judge = evaluate_events if settings.events else evaluate if settings.labels else estimate
     evaluated = judge(settings, command=console.as_typed("learners.evaluate", argv))

@@ -25,10 +25,10 @@ from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.program import installed_commands
 from learners import distributed
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
 from learners.cli.flags import finetune_parser, parse
 from learners.cli.settings import Settings
+from learners.machine.acceleration import keep_memory_on_cpu
 
 if TYPE_CHECKING:
     pass

@@ -23,10 +23,10 @@ from datasets.core.program import extra, installed_commands, use_utf8_output
 from datasets.core.scanning import skipped_line
 from datasets.core.store import cache_root
 from learners import distributed
-from learners.acceleration import keep_memory_on_cpu, let_waiting_threads_sleep
 from learners.cli import live
 from learners.cli.upstream import deliver_late_interrupts
-from learners.machine import disable_telemetry
+from learners.machine.acceleration import keep_memory_on_cpu, let_waiting_threads_sleep
+from learners.machine.hardware import disable_telemetry
 
 if TYPE_CHECKING:
     from learners.active.teaching import Pool

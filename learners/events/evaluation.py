@@ -13,17 +13,17 @@ from datasets.core.address import as_path
 from datasets.core.errors import Rejected, SecondhandError
 from datasets.items.splits import split_units
 from learners.cli.commands import EvaluateSettings
-from learners.events.counts import event_figures
-from learners.events.report import write_events
-from learners.inference.predictions import Prediction
-from learners.loading.predictor import load_predictor
-from learners.runs.evaluation import (
+from learners.elsewhere.evaluation import (
     EvaluationResult,
     items_of,
     load_for_evaluation,
     unusable,
     write_folder,
 )
+from learners.events.counts import event_figures
+from learners.events.report import write_events
+from learners.inference.predictions import Prediction
+from learners.loading.predictor import load_predictor
 
 log = logging.getLogger(__name__)
 

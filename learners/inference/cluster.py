@@ -19,11 +19,11 @@ from datasets.core.errors import BadFile
 from datasets.core.files import folder_beside
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
-from learners.acceleration import keep_memory_on_cpu
 from learners.inference.machines import Machines
 from learners.inference.options import Options
 from learners.inference.predictions import Prediction, refused_prediction
-from learners.machine import keep_thread_count
+from learners.machine.acceleration import keep_memory_on_cpu
+from learners.machine.hardware import keep_thread_count
 from learners.model.bundle import load_bundle, model_digest
 from learners.rule.reasons import Reason
 

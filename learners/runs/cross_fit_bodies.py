@@ -128,8 +128,6 @@ def _why_not(run: Prepared) -> str:
     """Why the files of a run are not to be divided; "" if they may be."""
     if not run.task.exclusive:
         return "it is for one label a file"
-    if not run.task.exclusive:
-        return "it is for one label a file"
     unsplit, frame = run.items.table.fact(Unsplit).frame, run.items.table.frame
     named = sorted({"valid", "calibration"} & {*unsplit["split"]})
     if named:

@@ -14,7 +14,7 @@ from datasets.core.files import write_beside
 from learners import distributed
 from learners.cli.result import Result
 from learners.cli.settings import Settings
-from learners.machine import keep_thread_count
+from learners.machine.hardware import keep_thread_count
 from learners.runs.folder import FINISHED, shared_folder
 from learners.runs.run import Run, prepare
 from learners.runs.status import status_file

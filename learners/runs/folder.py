@@ -35,7 +35,7 @@ from learners.cli.settings import FREE, Settings
 from learners.files.lock import LOCK, locked
 from learners.files.names import shared_provenance
 from learners.inference.predictions import cell
-from learners.machine import software_and_hardware
+from learners.machine.hardware import software_and_hardware
 from learners.runs.status import STATUS
 
 log = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from learners.backbones.spec import HEAD_ONLY
 from learners.cameras.boxes import check_whole_photos
 from learners.cli.settings import Settings
 from learners.inference.engine import pick_device
-from learners.machine import check_precision, keep_thread_count
+from learners.machine.hardware import check_precision, keep_thread_count
 from learners.model.bundle import WEIGHTS, Bundle
 from learners.model.tta import tta_views_for
 from learners.runs.folder import BACKBONES, read_command, record_inputs, write_config, write_csv
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from learners.backbones.building import Network
     from learners.backbones.spec import NetworkSpec
     from learners.inference.predictor import Predictor
-    from learners.rule.arrays import Outputs
+    from learners.rule.numbers.arrays import Outputs
     from learners.rule.scores.knn import KNN
     from learners.rule.scores.rmds import RMDS
     from learners.runs.backbone_selection import BackboneSelection

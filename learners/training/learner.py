@@ -38,7 +38,7 @@ from datasets.images.opening import Preprocessing
 from learners import distributed
 from learners.backbones.building import is_convolutional, parameter_groups
 from learners.cli.settings import TrainSettings
-from learners.machine import disable_telemetry
+from learners.machine.hardware import disable_telemetry
 from learners.training.callbacks import (
     Accumulation,
     FrozenBatchNorms,

@@ -42,7 +42,6 @@ from datasets.loaders.blocks import (
 from datasets.loaders.lookup import LookupBlock
 from datasets.steps.spectrogram import picture_cache
 from learners import distributed
-from learners.acceleration import accelerate
 from learners.backbones.building import (
     Ensemble,
     Network,
@@ -56,9 +55,9 @@ from learners.backbones.building import (
 from learners.backbones.hub import read_mel
 from learners.backbones.spec import NetworkSpec
 from learners.cli.settings import USUAL_BODIES, Settings
-from learners.machine import SpeedSettings
+from learners.machine.acceleration import accelerate
+from learners.machine.hardware import SpeedSettings
 from learners.model.bundle import Bundle
-from learners.tasks.base import Task
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.cross_fit import read_features, starts_anew
@@ -69,6 +68,7 @@ from learners.training.objectives import Objective
 from learners.training.probe import ByPart
 from learners.training.records import History, Improvements, Records
 from learners.training.speed import describe_speed, workers_for
+from learners.training.task import TaskOfTraining
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class Training:
     items: Loaded
     settings: Settings
     device: str
-    task: Task
+    task: TaskOfTraining
     decoded: DecodedPictures
     origin: Bundle | None = None
     cross_fitted: bool = False
@@ -322,7 +322,7 @@ def build_network(
     folder: Path,
     items: Loaded,
     settings: Settings,
-    task: Task,
+    task: TaskOfTraining,
     origin: Bundle | None = None,
     number: int = 0,
 ) -> Built:

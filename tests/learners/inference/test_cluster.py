@@ -14,7 +14,7 @@ from datasets.core.errors import SecondhandError
 from learners.inference.cluster import predict_on
 from learners.inference.options import Computing, Options
 from learners.loading.predictor import load_predictor
-from learners.machine import keep_thread_count
+from learners.machine.hardware import keep_thread_count
 from learners.model.bundle import save_bundle
 from learners.outputs.journal import Journal
 from learners.predict import main

@@ -30,8 +30,8 @@ from learners.cameras.when import WhenAndWhere
 from learners.events.merging import Events
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS
+from learners.outputs.checks import check_call
 from learners.outputs.raven import write_raven
-from learners.predictions.checks import check_call
 from learners.predictions.rows import RowSettings, Windows
 from learners.rule.reasons import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why
 from learners.runs.folder import record_inputs, write_csv
