@@ -22,7 +22,6 @@ from datasets.core.limits import check_open_files
 from datasets.core.program import extra, installed_commands, use_utf8_output
 from datasets.core.scanning import skipped_line
 from datasets.core.store import cache_root
-from learners import distributed
 from learners.cli import live
 from learners.cli.upstream import deliver_late_interrupts
 from learners.machine.acceleration import keep_memory_on_cpu, let_waiting_threads_sleep
@@ -261,11 +260,6 @@ def log_to_terminal(file: Path | None = None) -> None:
     for handler in root.handlers:
         handler.close()
     root.handlers = [_Terminal()]
-    if not distributed.is_first():
-        # The first of several processes reports for all; each reports the files that it leaves out.
-        root.setLevel(logging.ERROR)
-        logging.getLogger("datasets.loaders.seeded").setLevel(logging.WARNING)
-        return
     for name in OURS:
         logging.getLogger(name).setLevel(logging.DEBUG)
     progress.show_with(live.show if watched() else live.log_step)

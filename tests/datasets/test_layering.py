@@ -21,11 +21,6 @@ COMMANDS = (
     "learners.finetune", "learners.predict", "learners.evaluate", "learners.export",
     "learners.suggest", "learners.discover", "learners.search", "learners.share", "datasets.render",
 )  # fmt: skip
-#: Pairs of rooms that import each other, and why.
-PAIRS = {
-    "learners <-> learners/cli": "several processes of a training",
-    "learners <-> learners/runs": "several processes of a training",
-}
 HEAVY = ("torch", "torchvision", "fastai", "timm", "librosa", "gradio", "gwpy", "sklearn")
 
 
@@ -108,7 +103,7 @@ def test_no_two_rooms_import_each_other() -> None:
         for module in imported(name, at_run_time=True) & MODULES.keys()
     }
     pairs = {f"{one} <-> {other}" for one, other in uses if one < other and (other, one) in uses}
-    assert pairs == PAIRS.keys()
+    assert pairs == set()
 
 
 def test_what_every_room_needs_needs_no_other_room() -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from learners.machine.acceleration import SLEEPING
-from tests.forks import Program
 from tests.pictures import write_pictures
 
 ROOT = Path(__file__).parents[2]
@@ -185,13 +184,6 @@ def test_an_import_changes_nothing_needs_no_posix_and_no_private_method_is_overr
     )
     assert overrides == {}, "use a documented method, or the room's upstream.py with the reason"
     assert report == "module 'datasets' has no attribute 'Dataset'"
-
-
-@pytest.mark.slow
-def test_a_run_of_one_process_needs_no_accelerate() -> None:
-    """Forked from a process that has imported all of a run (`tests.preloaded`)."""
-    code = "import sys; print('learners.runs.stages' in sys.modules, 'accelerate' in sys.modules)"
-    assert Program("-c", code).communicate(60) == ("True False\n", "")
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.count(".") == 1])
