@@ -52,8 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.require_output()
     from learners.calls.base import find_call
     from learners.files.published import published
-    from learners.inference.cluster import OnCluster
-    from learners.inference.machines import Machines
+    from learners.inference.machines import machines_for
     from learners.inference.predictor import Predictor
     from learners.model.bundle import load_bundle
     from learners.model.hub import model_folder
@@ -68,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The probability of merged rows depends on all classes.
     top = sys.maxsize if call.lists_all and call.top > 0 else call.top
     options = call.options(replace(_options(settings, bundle), top=top))
-    machines = (OnCluster if settings.cluster else Machines)(settings, options)
+    machines = machines_for(settings, options)
     predictor = Predictor(
         bundle,
         rule=options.overrides.rule(bundle),

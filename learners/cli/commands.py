@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Checked)
 
 #: Settings of a prediction that may change when its job resumes: they do not affect the predictions, or name files.
 FREE_OF_PREDICTION = (
-    "model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster",
+    "model", "paths", "out", "overwrite", "workers", "device", "engine",
 )  # fmt: skip
 
 MODEL = "Model folder, such as runs/photos/model or hf:USER/NAME."
@@ -147,19 +147,13 @@ class OutputSettings(Checked):
 
 @dataclass(kw_only=True)
 class PredictSettings(OutputSettings, OverrideSettings, EngineSettings):
-    """several machines
+    """files
 
     ``added`` : the settings of `learners.calls.sections`.
     """
 
     model: str = positional(MODEL)
     paths: list[str] = positional(PATHS, [])
-    cluster: str | None = option(
-        None,
-        "Address of a Dask scheduler whose workers compute the predictions, such as tcp://10.0.0.1:8786; or "
-        "local.",
-        metavar="ADDRESS",
-    )
     added: tuple[Checked, ...] = ()
 
     conflicts = (

@@ -6,10 +6,10 @@ Nothing heavy is imported, so that ``--help`` answers at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from datasets.cli.options import Checked
+from datasets.cli.options import Checked, take_sections
 from datasets.core.registry import Registry
 from learners.cli.commands import PredictSettings
 
@@ -23,11 +23,13 @@ class Section(Checked):
     name : its name in the registry.
     usual : settings that the help shows by itself.
     free : settings that may change when a job resumes, because they do not affect the predictions.
+    elsewhere : settings that send files to other machines, which some calls do not allow.
     """
 
     name: ClassVar[str]
     usual: ClassVar[tuple[str, ...]] = ()
     free: ClassVar[tuple[str, ...]] = ()
+    elsewhere: ClassVar[tuple[str, ...]] = ()
 
 
 SECTIONS: Registry[type[Section]] = Registry("learners.calls.sections")
@@ -35,8 +37,6 @@ SECTIONS: Registry[type[Section]] = Registry("learners.calls.sections")
 
 def predict_settings(values: Mapping[str, Any]) -> PredictSettings:
     """The settings of a call of ``learners.predict`` from their values by name; the others have their defaults."""
-    rest, added = dict(values), list[Section]()
-    for section in SECTIONS.ours().values():
-        names = [item.name for item in fields(section) if item.name in rest]
-        added.append(section(**{name: rest.pop(name) for name in names}))
-    return PredictSettings(**rest, added=tuple(added))
+    rest = dict(values)
+    added = take_sections(rest, SECTIONS.ours().values())
+    return PredictSettings(**rest, added=added)
