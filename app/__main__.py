@@ -27,9 +27,9 @@ from pathlib import Path
 from app.settings import PageSettings
 from datasets.core.errors import SecondhandError
 from datasets.core.program import installed_commands
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console
 from learners.cli.flags import read_call
+from learners.machine.acceleration import keep_memory_on_cpu
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from datasets.core.part import PART_COLUMNS, parts_of
 from datasets.items.labels import UNKNOWN
 from datasets.tables.cells import read_frame
 from learners.model.bundle import card, plain_text
-from learners.templates import render
+from learners.report.templates import render
 
 log = logging.getLogger(__name__)
 

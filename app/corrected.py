@@ -20,7 +20,7 @@ from datasets.items.labels import JOIN
 from learners.cli.again import train_again
 from learners.cli.console import as_typed
 from learners.model.parts import boxes_alone, trained_on_boxes
-from learners.templates import render
+from learners.report.templates import render
 
 if TYPE_CHECKING:
     from learners.inference.predictions import Prediction

@@ -30,7 +30,7 @@ from app.views import (
     table_html,
 )
 from datasets.core.errors import SecondhandError
-from learners.templates import render
+from learners.report.templates import render
 
 if TYPE_CHECKING:
     from app.training import Training

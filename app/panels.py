@@ -18,7 +18,7 @@ from datasets.spectrograms.axes import Panel
 from learners.inference.gradcam import heatmap, overlay
 from learners.report import plots
 from learners.report.galleries import Pictures, name_of
-from learners.templates import data_uri, render
+from learners.report.templates import data_uri, render
 
 if TYPE_CHECKING:
     from learners.inference.predictions import Prediction

@@ -23,8 +23,8 @@ from app.serving import Served, Site
 from app.settings import PageSettings
 from app.upstream import wait_for_gradio_server, without_proxies
 from datasets.core.errors import SecondhandError
-from learners.machine import disable_telemetry
-from learners.templates import render
+from learners.machine.hardware import disable_telemetry
+from learners.report.templates import render
 
 log = logging.getLogger(__name__)
 

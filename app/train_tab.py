@@ -32,8 +32,8 @@ from datasets.steps.spectrogram import infer_spectrogram
 from learners.cli.live import duration
 from learners.report import plots
 from learners.report.galleries import page_picture
+from learners.report.templates import render
 from learners.runs.status import RunStatus
-from learners.templates import render
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from learners.files.jsonable import jsonable
 from learners.outputs.csv import write_csv
 from learners.predictions.merging import Events
 from learners.predictions.rows import RowSettings
-from learners.templates import render
+from learners.report.templates import render
 
 if TYPE_CHECKING:
     from app.rules import PageRule

@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import Side, compare, parse, serve, software_and_hardware
 from datasets.core.part import Part
-from learners.acceleration import SLEEPING, keep_memory
+from learners.machine.acceleration import SLEEPING, keep_memory
 
 CLASSES = ["a", "b", "c", "d"]
 #: Folders that last as long as their side's process.
@@ -73,8 +73,8 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
 
     from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
-    from learners.acceleration import accelerate
     from learners.cli.settings import TrainSettings
+    from learners.machine.acceleration import accelerate
     from learners.training import callbacks
     from learners.training.learner import make_learner, unfreeze_body
 

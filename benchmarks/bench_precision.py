@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, software_and_hardware
-from learners.acceleration import keep_memory, let_waiting_threads_sleep
+from learners.machine.acceleration import keep_memory, let_waiting_threads_sleep
 
 FAMILIES = [
     "resnet18", "densenet121", "hrnet_w18_small", "regnetx_002",  # dense (or grouped) convolutions

@@ -26,18 +26,18 @@ from scipy.optimize import minimize_scalar
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks._shared import parse, software_and_hardware
 from datasets.items.labels import UNKNOWN
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import BINS, calibration_figures, fraction
 from learners.evaluation.domain_shift import expected_accuracy
 from learners.evaluation.figures import left_out_of, measure, weakest_class
 from learners.evaluation.held_out import Evaluation
-from learners.rule.arrays import Outputs, softmax
 from learners.rule.calibrators import TEMPERATURES
 from learners.rule.decisions import Decisions
 from learners.rule.fitting import fit_rule
 from learners.rule.folds import Folds
+from learners.rule.numbers.arrays import Outputs, softmax
 from learners.rule.operating_points import TELLING, alternatives
 from learners.rule.rule import Rule
+from learners.rule.settings import ConfidenceSettings
 from learners.training.cross_fit import IN_ALL, Heads, assign_folds, fit_heads
 from learners.training.probe import LinearProbe, fit_probe
 

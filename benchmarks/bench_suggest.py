@@ -43,7 +43,7 @@ from learners.backbones.building import build
 from learners.backbones.spec import NetworkSpec
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle
-from learners.rule.arrays import softmax
+from learners.rule.numbers.arrays import softmax
 from learners.training.probe import fit_probe
 
 WAYS = ("suggested", "at random")

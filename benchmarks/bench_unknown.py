@@ -63,11 +63,11 @@ from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import calibration_figures
 from learners.inference.predictions import DetailedPrediction, stack_outputs
 from learners.inference.predictor import Predictor
-from learners.rule.arrays import Outputs, known_labels, softmax
 from learners.rule.base import AnyRule
 from learners.rule.calibrators import cautious, fit_temperature
-from learners.rule.conformal import CalibrationScores
 from learners.rule.decisions import Decisions
+from learners.rule.numbers.arrays import Outputs, known_labels, softmax
+from learners.rule.numbers.conformal import CalibrationScores
 from learners.rule.scores.base import SCORES, Score
 from learners.training.probe import fit_probe
 

@@ -23,9 +23,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from datasets.cli.options import Checked, option, positional
+from datasets.cli.options import Checked, option, positional, take_sections
 from datasets.cli.parser import CACHE_DIR, Parser
 from datasets.core.address import as_path, contents, is_folder, member, without_secrets
 from datasets.core.errors import Rejected, SecondhandError
@@ -34,6 +34,7 @@ from datasets.core.part import Part, parts_of
 from datasets.core.processes import check_files_isolated
 from datasets.core.scanning import files_below
 from datasets.kinds.base import KINDS, drawn_kinds, kind_of
+from datasets.spectrograms.workers import WORKERS, WorkersSettings
 
 if TYPE_CHECKING:
     from datasets.spectrograms.settings import SpectrogramSettings
@@ -45,7 +46,10 @@ SOUND = ("level", "colour", "size", "rate", "window")
 
 @dataclass(kw_only=True)
 class RenderSettings(Checked):
-    """pictures"""
+    """pictures
+
+    ``added`` : the settings of `datasets.spectrograms.workers`.
+    """
 
     files: list[str] = positional("Sound or strain files, or folders of them.")
     out: str = option(MISSING, "Folder to write the pictures to.", metavar="FOLDER")
@@ -60,11 +64,6 @@ class RenderSettings(Checked):
         "Time at the centre of the picture: GPS seconds for strain, seconds from the start for sound.",
     )
     workers: int | None = option(None, "Number of processes. Default: one per core.")
-    cluster: str | None = option(
-        None,
-        "Address of a Dask scheduler whose workers render, such as tcp://10.0.0.1:8786; or local.",
-        metavar="ADDRESS",
-    )
     cache_dir: str | None = option(None, CACHE_DIR, metavar="FOLDER")
     spectrogram: str | None = option(
         None,
@@ -95,6 +94,11 @@ class RenderSettings(Checked):
         metavar="NAME",
     )
     size: tuple[int, int] = option((224, 224), "Sound: height and width of the picture in pixels.")
+    added: tuple[WorkersSettings, ...] = ()
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        return {"": self, **{section.name: section for section in self.added}}
 
 
 def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejected]]:
@@ -162,11 +166,9 @@ def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejec
         )
     rendered = []
     with contextlib.ExitStack() as stack:
-        connected = None
-        if options.cluster is not None:
-            from datasets.cluster import connect
-
-            connected = stack.enter_context(connect(options.cluster, workers=options.workers))
+        elsewhere = None
+        if (others := next((one for one in options.added if one.chosen), None)) is not None:
+            elsewhere = stack.enter_context(others.connected(options.workers))
         for parts, copies, rendering in planned:
             pictures: Sequence[Path | bytes | Rejected | None]
             if options.axes:
@@ -175,7 +177,7 @@ def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejec
                 failed = [one for one in pictures if isinstance(one, Rejected)]
             else:
                 pictures, failed = cache.render_all(
-                    parts, rendering, workers=options.workers, cluster=connected
+                    parts, rendering, workers=options.workers, elsewhere=elsewhere
                 )
             rejected += failed
             for part, copy, picture in zip(parts, copies, pictures, strict=True):
@@ -244,9 +246,14 @@ def _picture_name(name: Path, part: Part) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = Parser(__doc__, RenderSettings, files=True)
+    others = WORKERS.ours().values()
+    parser = Parser(__doc__, RenderSettings, *others, files=True)
     try:
-        return _run(parser.parse(RenderSettings, argv))
+        values = parser.chosen(argv)
+        added = take_sections(values, others)
+        settings = RenderSettings(**values, added=added)
+        settings.check()
+        return _run(settings)
     except SecondhandError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -16,10 +16,10 @@ import sys
 from collections.abc import Sequence
 
 from datasets.core.errors import counted
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
 from learners.cli.commands import EvaluateSettings
 from learners.cli.flags import call_parser
+from learners.machine.acceleration import keep_memory_on_cpu
 from learners.runs.judges import evaluate_settings, find_judge, sections
 
 

@@ -24,11 +24,10 @@ from datasets.cli.options import flag
 from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.core.program import installed_commands
-from learners import distributed
-from learners.acceleration import keep_memory_on_cpu
 from learners.cli import console, result
 from learners.cli.flags import finetune_parser, parse
 from learners.cli.settings import Settings
+from learners.machine.acceleration import keep_memory_on_cpu
 
 if TYPE_CHECKING:
     pass
@@ -63,17 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         settings = read_run_settings(folder, settings.given())
         if is_finished(folder):
-            if distributed.is_first():
-                print(f"{folder}: this run is complete", *_next(folder, {}), sep="\n")
+            print(f"{folder}: this run is complete", *_next(folder, {}), sep="\n")
             return 0
-    keep_memory_on_cpu(distributed.device(settings.speed.device))
+    keep_memory_on_cpu(settings.speed.device)
     splits, command = settings.splits, console.as_typed("finetune", argv)
     if splits.cv is not None and splits.fold is None:
-        if distributed.count() > 1:
-            raise SecondhandError(
-                f"--cv {splits.cv} cannot run in {distributed.count()} processes. Train one fold per launch: also give "
-                "--fold"
-            )
         return _cross_validate(settings, command)
     with progress.step("Loading the program"):
         from learners.runs.finetuning import launch
@@ -89,9 +82,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
 
     run = launch(settings, command=command, log_to=console.log_to_terminal, announce=announce)
-    if distributed.is_first() and not run.interrupted:
+    if not run.interrupted:
         log.info("Done: %s", run.folder)
-    return 130 if run.interrupted and distributed.is_first() else 0
+    return 130 if run.interrupted else 0
 
 
 def finetune(data: Path | str | Sequence[Path | str], **flags: Any) -> Path:

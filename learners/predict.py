@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from learners.acceleration import few_collections
 from learners.calls.sections.base import SECTIONS, predict_settings
 from learners.cli import console
 from learners.cli.commands import PredictSettings
 from learners.cli.flags import call_parser
+from learners.machine.acceleration import few_collections
 
 if TYPE_CHECKING:
     from learners.calls.base import Call
@@ -72,8 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _loaded(settings: PredictSettings) -> tuple[Call, Predictor, Machines]:
     """How a call predicts, the predictor of its model, and the machines that compute."""
     from learners.calls.base import find_call
-    from learners.inference.cluster import OnCluster
-    from learners.inference.machines import Machines
+    from learners.inference.machines import machines_for
     from learners.inference.predictor import Predictor
     from learners.model.bundle import load_bundle
     from learners.model.hub import model_folder
@@ -87,7 +86,7 @@ def _loaded(settings: PredictSettings) -> tuple[Call, Predictor, Machines]:
     # The probability of merged rows depends on all classes.
     top = sys.maxsize if call.lists_all and call.top > 0 else call.top
     options = call.options(replace(_options(settings, bundle), top=top))
-    machines = (OnCluster if settings.cluster else Machines)(settings, options)
+    machines = machines_for(settings, options)
     predictor = Predictor(
         bundle,
         rule=options.overrides.rule(bundle),

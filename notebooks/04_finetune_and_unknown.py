@@ -42,12 +42,13 @@ from datasets.items.facts import Origin
 from datasets.items.splits import assign_splits
 from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 from datasets.steps.reading import load_table
-from learners.acceleration import keep_memory
 from learners.backbones.building import NetworkSpec, build
-from learners.cli.settings import ConfidenceSettings, TrainSettings
+from learners.cli.settings import TrainSettings
 from learners.evaluation.figures import all_figures, score_items
 from learners.evaluation.held_out import outputs_to_calibrate, predict_held_out
+from learners.machine.acceleration import keep_memory
 from learners.model.bundle import Bundle, save_bundle
+from learners.rule.settings import ConfidenceSettings
 from learners.tasks.single import SingleLabel
 from learners.training.callbacks import Ema
 from learners.training.learner import fine_tune, make_learner

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from learners.acceleration import let_waiting_threads_sleep
-from learners.machine import disable_telemetry
+from learners.machine.acceleration import let_waiting_threads_sleep
+from learners.machine.hardware import disable_telemetry
 from tests.buckets import Bucket, serve
 from tests.pictures import SKETCH, sketch
 

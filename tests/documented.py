@@ -17,7 +17,7 @@ from tests.pictures import COLOURS, write_pictures
 
 ROOT = Path(__file__).parents[1]
 #: Programs that a shell line begins with.
-PROGRAMS = ("python", "secondhand", "make", "pip", "dask", "accelerate", "torchrun", "curl")
+PROGRAMS = ("python", "secondhand", "make", "pip", "dask", "curl")
 #: Marks a Markdown block that is not run, and says why.
 MARKER = re.compile(r"<!-- no test: (.+?) -->")
 

@@ -411,7 +411,7 @@ def write_models(folder: Path) -> None:
     from datasets.strain.settings import QScanSettings
     from learners.backbones.building import NetworkSpec, build
     from learners.model.bundle import Bundle, save_bundle
-    from learners.rule.arrays import Outputs
+    from learners.rule.numbers.arrays import Outputs
 
     torch.manual_seed(0)
     rng = np.random.default_rng(0)

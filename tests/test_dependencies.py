@@ -31,7 +31,7 @@ UNSEEN = {
     "flask-cors": "moto.server",
     "moto": "tests.buckets, in a process of its own",
     "python-calamine": "pandas, for spreadsheets",
-    "accelerate": "accelerate launch, which starts the processes of a training",
+    "accelerate": "tests.learners.test_imports, in a process of its own",
     "onnxscript": "torch.onnx",
     "pandas-stubs": "mypy",
     "pydata-sphinx-theme": "make docs",

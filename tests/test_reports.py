@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from learners.machine import TELEMETRY_OFF
+from learners.machine.hardware import TELEMETRY_OFF
 from learners.model.bundle import add_onnx, save_bundle
 from tests.learners.exports import plain_bundle, plain_network
 from tests.pictures import write_pictures

@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache, partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from datasets.core.errors import SecondhandError, one_line, quoted
 
@@ -60,6 +60,9 @@ class Limits(NamedTuple):
             first += " or more"
         word = "" if self.word is None else f"{self.word}, or "
         return word + first + ("" if self.like is None else f", such as {self.like:.12g}")
+
+
+S = TypeVar("S")
 
 
 def option(
@@ -153,6 +156,15 @@ def settings_of(sections: Iterable[Any]) -> dict[str, Given]:
         for item in fields(section)
         if item.metadata
     }
+
+
+def take_sections(values: dict[str, Any], sections: Iterable[type[S]]) -> tuple[S, ...]:
+    """The sections, with their settings, which are taken out of ``values``; the others have their defaults."""
+    added = list[S]()
+    for section in sections:
+        names = [item.name for item in fields(section)]  # type: ignore[arg-type]
+        added.append(section(**{name: values.pop(name) for name in names if name in values}))
+    return tuple(added)
 
 
 class Condition(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from fastai.data.core import TfmdDL
 from fastai.data.load import DataLoader
-from fastcore.basics import chunked
 
 from datasets.core.errors import BadFile
 from datasets.loaders.upstream import seed_workers_from
@@ -46,11 +45,9 @@ class Repeatable(DataLoader):
     ----------
     seed : seed of the items; None uses the global generators.
     order : item numbers of the current epoch, in order.
-    part : the part of each batch that is loaded, from 0, and the number of parts.
     """
 
     seed: int | None = None
-    part: tuple[int, int] = (0, 1)
     order: Sequence[int] = ()
     _places: Sequence[int] | None = None
 
@@ -76,31 +73,6 @@ class Repeatable(DataLoader):
             order = [*of_place.values()]
         self.order = order
         return order
-
-    def create_batches(self, samps: Iterable[int]) -> Iterator[Any]:
-        part, parts = self.part
-        if parts == 1:
-            yield from super().create_batches(samps)
-            return
-        size = self.bs // parts
-        batches = chunked(samps, self.bs, drop_last=True)
-        own = (number for batch in batches for number in batch[part * size : (part + 1) * size])
-        items = _replace_unreadable(map(self.do_item, own))
-        yield from map(self.do_batch, chunked(items, size, drop_last=True))
-
-
-def _replace_unreadable(items: Iterable[Any]) -> Iterator[Any]:
-    """Replace unreadable items by copies of others, so that all parts of a batch have the same size."""
-    last, missing = None, 0
-    for item in items:
-        if item is None:
-            missing += 1
-        else:
-            last = item
-            yield item
-        if last is not None:
-            yield from [last] * missing
-            missing = 0
 
 
 class SeededDL(Repeatable, TfmdDL):

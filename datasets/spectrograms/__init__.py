@@ -1,1 +1,1 @@
-"""Renders signals to spectrograms, in parallel or on a cluster, and caches them by content."""
+"""Renders signals to spectrograms, in parallel, and caches them by content."""

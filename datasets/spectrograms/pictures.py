@@ -29,8 +29,8 @@ from datasets.core.store import FAILURE, MAX_BYTES, PICTURE, SOURCES, CacheError
 if TYPE_CHECKING:
     from PIL import Image
 
-    from datasets.cluster import Cluster
     from datasets.spectrograms.settings import SpectrogramSettings
+    from datasets.spectrograms.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +216,7 @@ class PictureCache:
         *,
         workers: int | None = None,
         progress: Callable[[int, int], None] | None = None,
-        cluster: Cluster | None = None,
+        elsewhere: Workers | None = None,
     ) -> tuple[list[Path | None], list[Rejected]]:
         """Pictures of many files; those that are not cached are rendered in parallel.
 
@@ -225,7 +225,7 @@ class PictureCache:
         items : files, or parts of signals.
         workers : number of processes; None for one per core.
         progress : called with (done, total) as pictures are finished.
-        cluster : cluster whose workers render, instead of local processes.
+        elsewhere : workers that render, instead of processes of this machine.
 
         Returns
         -------
@@ -260,19 +260,19 @@ class PictureCache:
         chunks = [missing[first : first + CHUNK] for first in range(0, len(missing), CHUNK)]
         work = [[(sources[i], digests.get(sources[i].path)) for i in chunk] for chunk in chunks]
         crashed = Outcome(reason=CRASHED)
-        if cluster is None:
+        if elsewhere is None:
             count = 1 if len(missing) < POOL_FROM else workers
             rendered = in_parallel(
                 partial(render_sources, self.root, spectrogram), work, count, crashed
             )
-        else:  # the working directory of its workers may be another
+        else:  # the working directory of the workers may be another
             root = Path(os.path.abspath(self.root))
             work = [
                 [(item._replace(path=absolute(item.path)), digest) for item, digest in chunk]
                 for chunk in work
             ]
             task = partial(render_sources, root, spectrogram)
-            rendered = cluster.map_chunks(
+            rendered = elsewhere.map_chunks(
                 task, work, crashed, path_of=lambda one: one[0].path, folder=root
             )
         for number, chunk_outcomes in rendered:

@@ -19,7 +19,6 @@ from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS, Kind
 from fields.cameras.clock import Clock, iso
-from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import (
     Prediction,
     decided_again,
@@ -27,10 +26,11 @@ from learners.inference.predictions import (
     predictions_from,
 )
 from learners.predictions.rows import Merge
-from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.reasons import Reason, Why
 from learners.rule.rule import Rule
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.thresholds import Threshold, threshold_for_accuracy
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from fields.cameras.clock import Clock
 from learners.inference.predictions import Prediction, cell
 from learners.inference.predictor import Predictor
 from learners.model.parts import trained_on_boxes
-from learners.templates import render
+from learners.report.templates import render
 
 #: About a whole photo that a model of boxes has judged, for the visitor.
 WHOLE_PHOTO = (

@@ -230,7 +230,7 @@ def _refit(settings: AuditSettings, out: Path, labels: AuditLabels) -> int:
     from learners.inference.predictions import stack_outputs
     from learners.loading.predictor import load_predictor
     from learners.model.bundle import load_bundle, save_with_rule
-    from learners.rule.arrays import Outputs
+    from learners.rule.numbers.arrays import Outputs
     from learners.rule.refitting import CERTAIN
 
     bundle = load_bundle(settings.model)

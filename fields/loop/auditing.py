@@ -36,7 +36,7 @@ from datasets.tables.cells import read_cells, with_points
 from fields.loop.teaching import Pool
 from learners.evaluation.stratified import Stratum, draw
 from learners.model.bundle import model_digest
-from learners.rule.arrays import Floats, Mask
+from learners.rule.numbers.arrays import Floats, Mask
 
 _OF_PREDICTION = ("guess", "answer", "probability", "stratum", "files", "expected")
 _NUMBERS = ("start", "end", "gps", "probability", "files", "expected")

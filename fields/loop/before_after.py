@@ -12,7 +12,7 @@ from datasets.items.labels import UNKNOWN
 from learners.evaluation.calibration_metrics import part_of, units_of
 from learners.evaluation.figures import outcomes_of
 from learners.evaluation.held_out import OPEN_SET_SPLITS
-from learners.rule.arrays import Ints
+from learners.rule.numbers.arrays import Ints
 from learners.rule.thresholds import group_sums
 
 #: Of the comparison in report.json.

@@ -22,8 +22,8 @@ from datasets.items.splits import components
 from fields.loop.teaching import Pool
 from learners.inference.predictions import Floats, Prediction
 from learners.predictions.together import shown_together
-from learners.rule.arrays import Groups, Ints
 from learners.rule.base import AnyRule
+from learners.rule.numbers.arrays import Groups, Ints
 from learners.rule.reasons import BACKGROUND
 from learners.rule.scores.base import normalise
 from learners.rule.thresholds import effective_counts, group_sums

@@ -41,7 +41,7 @@ from learners.loading.predictor import load_predictor
 from learners.model.parts import check_labels_train
 from learners.predictions.together import shown_together
 from learners.report.galleries import Pictures, time_span
-from learners.templates import data_uri, render
+from learners.report.templates import data_uri, render
 
 log = logging.getLogger(__name__)
 

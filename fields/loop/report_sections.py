@@ -10,7 +10,7 @@ from fields.loop.before_after import NAME, Changes
 from learners.evaluation.held_out import Evaluation
 from learners.report.galleries import Figure, Pictures, gallery
 from learners.report.report_sections import SECTIONS, ReportSection
-from learners.templates import render
+from learners.report.templates import render
 
 
 def compared(evaluation: Evaluation) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from datasets.core.part import Part
 from learners.files.names import PathShortener
 from learners.inference.predictor import Predictor
 from learners.report.galleries import Pictures, page_picture, time_span
-from learners.templates import render
+from learners.report.templates import render
 
 INDEX = "index.html"
 

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from learners.inference.predictions import Prediction, decided_under
 from learners.predictions.merging import Events
-from learners.rule.arrays import Groups
 from learners.rule.base import AnyRule
+from learners.rule.numbers.arrays import Groups
 from learners.rule.thresholds import group_sums
 
 #: Thresholds on the probability at which the curve is measured.

@@ -15,15 +15,15 @@ from datasets.items.splits import split_units
 from fields.recordings.counts import event_figures
 from fields.recordings.report import write_events
 from learners.cli.commands import EvaluateSettings
-from learners.inference.predictions import Prediction
-from learners.loading.predictor import load_predictor
-from learners.runs.evaluation import (
+from learners.elsewhere.evaluation import (
     EvaluationResult,
     items_of,
     load_for_evaluation,
     unusable,
     write_folder,
 )
+from learners.inference.predictions import Prediction
+from learners.loading.predictor import load_predictor
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from learners.cli.commands import EvaluateSettings, Section
 from learners.runs.judges import JUDGES, Judge
 
 if TYPE_CHECKING:
-    from learners.runs.evaluation import EvaluationResult
+    from learners.elsewhere.evaluation import EvaluationResult
 
 
 @dataclass(kw_only=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
+from datasets.cli.conflicts import Conflict, Refused
 from datasets.cli.options import Condition, check_conditions
 from datasets.core.errors import SecondhandError
 from datasets.core.registry import Registry
+from learners.calls.sections.base import SECTIONS
 
 if TYPE_CHECKING:
     from learners.cli.commands import PredictSettings
@@ -31,6 +34,7 @@ class Call:
     order : calls are asked in this order, and the first that claims the settings of a call predicts.
     flags : settings that only some calls have, and this is one of them.
     conflicts : settings that exclude each other in this call, or that it cannot have.
+    one_machine : why no other machine predicts the files, by the name of the setting with which that is so, or by "".
 
     Raises
     ------
@@ -43,6 +47,7 @@ class Call:
     order: ClassVar[int] = 100
     flags: ClassVar[tuple[str, ...]] = ()
     conflicts: ClassVar[tuple[Condition, ...]] = ()
+    one_machine: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, settings: PredictSettings, bundle: Bundle, output: Output) -> None:
         self.settings, self.bundle, self.output = settings, bundle, output
@@ -85,6 +90,16 @@ class Call:
         """Predict, and write the predictions. Returns the exit status: 0, or 3 if some could not be made."""
         raise NotImplementedError
 
+    @classmethod
+    def against_others(cls) -> Iterator[Condition]:
+        """What this call excludes of the settings that send files to other machines."""
+        for section in SECTIONS.ours().values():
+            for name, (setting, why) in product(section.elsewhere, cls.one_machine.items()):
+                if setting:
+                    yield Conflict(name, setting, why)
+                else:
+                    yield Refused(name, why, "leave it out")
+
     def _check(self) -> None:
         others = {name for call in in_order() for name in call.taken()} - {*self.taken()}
         for name in filter(self.has, (name for name in self._given if name in others)):
@@ -94,7 +109,8 @@ class Call:
             raise SecondhandError(
                 f"{self._given[name]} is for {titles}, but this call predicts {self.title}. Leave it out"
             )
-        check_conditions((*self.conflicts, *self.output.conflicts), self._given)
+        table = (*self.conflicts, *self.against_others(), *self.output.conflicts)
+        check_conditions(table, self._given)
         if self.has("top") and not self.output.lists_classes and not self.has_own_format:
             raise SecondhandError(
                 f"--top: --format {self.output.name} has no column for it. Use --format csv or jsonl"

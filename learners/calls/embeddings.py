@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
-from datasets.cli.conflicts import Refused
 from datasets.core import progress
 from learners.calls.base import CALLS
 from learners.calls.files import FileCall
@@ -26,7 +27,7 @@ class EmbeddingCall(FileCall):
     """The files are not opened, so that they have neither time nor place."""
 
     name, title = "embeddings", "embeddings, which name their times"
-    conflicts = (Refused("cluster", "embeddings take seconds", "leave it out"),)
+    one_machine: ClassVar[Mapping[str, str]] = {"": "embeddings take seconds"}
 
     @classmethod
     def claims(cls, settings: PredictSettings, bundle: Bundle) -> bool:

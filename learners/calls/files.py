@@ -22,8 +22,8 @@ from learners.inference.machines import Machines
 from learners.inference.predictions import OPTIONAL, Prediction
 from learners.inference.predictor import Predictor
 from learners.model.bundle import model_digest
+from learners.outputs.checks import check_call
 from learners.outputs.journal import Journal
-from learners.predictions.checks import check_call
 from learners.predictions.provenance import Provenance
 from learners.predictions.rows import Feature, Merge, RowSettings, Windows
 from learners.predictions.tally import Tally

@@ -23,7 +23,7 @@ S = TypeVar("S", bound="Sectioned")
 
 #: Settings of a prediction that may change when its job resumes: they do not affect the predictions, or name files.
 FREE_OF_PREDICTION = (
-    "model", "paths", "out", "overwrite", "workers", "device", "engine", "cluster",
+    "model", "paths", "out", "overwrite", "workers", "device", "engine",
 )  # fmt: skip
 
 MODEL = "Model folder, such as runs/photos/model or hf:USER/NAME."
@@ -155,12 +155,14 @@ class Section(Checked):
     usual : settings that the help shows by itself.
     free : settings that may change when a job resumes, because they do not affect the predictions.
     in_place_of_paths : settings that name what to predict, so that no files are named.
+    elsewhere : settings that send files to other machines, which some calls do not allow.
     """
 
     name: ClassVar[str]
     usual: ClassVar[tuple[str, ...]] = ()
     free: ClassVar[tuple[str, ...]] = ()
     in_place_of_paths: ClassVar[tuple[str, ...]] = ()
+    elsewhere: ClassVar[tuple[str, ...]] = ()
 
 
 @dataclass(kw_only=True)

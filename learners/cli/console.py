@@ -28,11 +28,10 @@ from datasets.core.program import (
 )
 from datasets.core.scanning import skipped_line
 from datasets.core.store import cache_root
-from learners import distributed
-from learners.acceleration import keep_memory_on_cpu, let_waiting_threads_sleep
 from learners.cli import live
 from learners.cli.upstream import deliver_late_interrupts
-from learners.machine import disable_telemetry
+from learners.machine.acceleration import keep_memory_on_cpu, let_waiting_threads_sleep
+from learners.machine.hardware import disable_telemetry
 
 #: Set by ``--quiet`` and ``--verbose``, for the processes that a command starts too.
 QUIET, VERBOSE = "SECONDHAND_QUIET", "SECONDHAND_VERBOSE"
@@ -244,11 +243,6 @@ def log_to_terminal(file: Path | None = None) -> None:
     for handler in root.handlers:
         handler.close()
     root.handlers = [_Terminal()]
-    if not distributed.is_first():
-        # The first of several processes reports for all; each reports the files that it leaves out.
-        root.setLevel(logging.ERROR)
-        logging.getLogger("datasets.loaders.seeded").setLevel(logging.WARNING)
-        return
     for name in OURS:
         logging.getLogger(name).setLevel(logging.DEBUG)
     progress.show_with(live.show if watched() else live.log_step)

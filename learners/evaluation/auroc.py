@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learners.evaluation.calibration_metrics import Estimate
-from learners.rule.arrays import check_scores
+from learners.rule.numbers.arrays import check_scores
 
 
 def auroc(known: ArrayLike, unknown: ArrayLike) -> Estimate:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtri
 
 from datasets.core.errors import SecondhandError
-from learners.rule.arrays import (
+from learners.rule.numbers.arrays import (
     Floats,
     Groups,
     Ints,

@@ -26,10 +26,10 @@ from learners.evaluation.calibration_metrics import (
     percent,
 )
 from learners.evaluation.figures import ScoredItems
-from learners.rule.arrays import Floats
 from learners.rule.base import TINY
 from learners.rule.calibrators import ENOUGH as ENOUGH_FOR_TEMPERATURE
 from learners.rule.calibrators import Temperature, fit_temperature
+from learners.rule.numbers.arrays import Floats
 from learners.rule.reasons import Why
 
 COLUMNS = ("what", "guaranteed", "here", "low", "high", "items", "differs")

@@ -16,7 +16,6 @@ import pandas as pd
 from datasets.core.errors import counted
 from datasets.items.labels import UNKNOWN
 from learners.cli.result import BY_BODIES, CROSS_FIT, is_cross_fitted, part_name
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.auroc import auroc
 from learners.evaluation.calibration_metrics import (
     Estimate,
@@ -28,12 +27,13 @@ from learners.evaluation.calibration_metrics import (
 )
 from learners.evaluation.held_out import BACKGROUND, OPEN_SET_SPLITS, Evaluation, is_correct
 from learners.files.jsonable import jsonable
-from learners.rule.arrays import Floats, Groups, Ints, Mask, softmax
 from learners.rule.base import PROBABILITY, AnyRule
 from learners.rule.decisions import Decisions
 from learners.rule.floor import KEPT
 from learners.rule.folds import share_left_out
+from learners.rule.numbers.arrays import Floats, Groups, Ints, Mask, softmax
 from learners.rule.rule import Rule
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.thresholds import aurc, effective_counts, risk_coverage
 
 #: Splits for the figures of calibration and refusal, best first.

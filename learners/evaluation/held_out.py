@@ -20,9 +20,9 @@ from datasets.items.splits import split_units
 from learners.inference.predictions import FIELDS, Floats, collect
 from learners.inference.predictor import Predictor
 from learners.predictions.columns import COLUMNS
-from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.folds import Folds
+from learners.rule.numbers.arrays import Outputs
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from learners.evaluation.calibration_metrics import binned, fraction, units_of
 from learners.evaluation.figures import best_split, decide, headline, thinned
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.files.jsonable import jsonable
-from learners.rule.arrays import Floats, Groups, Ints, Mask
 from learners.rule.base import AnyRule
+from learners.rule.numbers.arrays import Floats, Groups, Ints, Mask
 from learners.rule.reasons import OUT_OF_DISTRIBUTION
 from learners.rule.thresholds import Threshold
 

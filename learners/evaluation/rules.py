@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datasets.items.labels import UNKNOWN
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.figures import ScoredItems, headline
 from learners.evaluation.held_out import OPEN_SET_SPLITS, Evaluation
 from learners.rule.operating_points import OperatingPoint, OperatingPoints, alternatives
+from learners.rule.settings import ConfidenceSettings
 
 
 def operating_points(evaluation: Evaluation, scored: ScoredItems) -> OperatingPoints | None:

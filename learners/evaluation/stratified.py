@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learners.evaluation.calibration_metrics import TAILS, Estimate, clopper_pearson
-from learners.rule.arrays import Floats, Ints, Mask
+from learners.rule.numbers.arrays import Floats, Ints, Mask
 
 #: Labels of a stratum of answered and of refused files.
 LABELS = {True: 8, False: 3}

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.kinds.views import TTAView
-from learners.acceleration import SingleThreadPool, accelerate, is_on
 from learners.inference.predictions import Floats
-from learners.machine import disable_telemetry, has_cuda, has_mps, threads
+from learners.machine.acceleration import SingleThreadPool, accelerate, is_on
+from learners.machine.hardware import disable_telemetry, has_cuda, has_mps, threads
 from learners.model.bundle import Bundle
 from learners.model.tta import average_tta_views
 

@@ -1,14 +1,16 @@
-"""Where the files of a call are predicted: on this machine, or by others."""
+"""Where the files of a call are predicted: on this machine, or by others that fields add."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from datasets.core.registry import Registry
 from learners.inference.decoding import group_by_round
 from learners.inference.predictions import Prediction
 
 if TYPE_CHECKING:
+    from learners.cli.commands import PredictSettings
     from learners.inference.options import Options
     from learners.inference.predictor import Predictor
 
@@ -23,13 +25,20 @@ class Machines:
 
     Attributes
     ----------
+    name : its name in the registry.
     several : whether each file may be predicted on another machine, so that none is joined with its neighbours.
     """
 
+    name: ClassVar[str]
     several: ClassVar[bool] = False
 
     def __init__(self, settings: Any, options: Options) -> None:
         self.settings, self.options, self.device = settings, options, settings.device
+
+    @classmethod
+    def claims(cls, settings: PredictSettings) -> bool:
+        """Whether a call asks for these machines."""
+        raise NotImplementedError
 
     def predict(self, predictor: Predictor, files: Iterator[str]) -> Iterator[Prediction]:
         """Yield one prediction per file, in the order of the files."""
@@ -42,3 +51,12 @@ class Machines:
     def record(self, predictor: Predictor) -> dict[str, Any]:
         """The settings on which the last digits of predictions depend."""
         return {"--device": predictor.device, "--engine": predictor.engine}
+
+
+MACHINES: Registry[type[Machines]] = Registry("learners.inference.machines")
+
+
+def machines_for(settings: PredictSettings, options: Options) -> Machines:
+    """The machines that a call asks for, or this one."""
+    others = MACHINES.ours().values()
+    return next((one for one in others if one.claims(settings)), Machines)(settings, options)

@@ -40,7 +40,7 @@ from learners.inference.predictions import (
     refused_prediction,
     stack_outputs,
 )
-from learners.machine import threads
+from learners.machine.hardware import threads
 from learners.model.bundle import Bundle, load_bundle
 from learners.model.hub import model_folder
 from learners.rule.base import AnyRule

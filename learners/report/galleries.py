@@ -20,7 +20,7 @@ from learners.evaluation.held_out import Evaluation
 from learners.files.names import PathShortener
 from learners.inference.gradcam import heatmap, overlay
 from learners.inference.predictor import Predictor
-from learners.templates import data_uri
+from learners.report.templates import data_uri
 
 SIDE = 240  # pixels of a picture on the page
 WINDOWS = 32  # of a long recording, among which that with the highest logit is searched

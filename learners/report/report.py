@@ -29,12 +29,12 @@ from learners.files.names import (
     shared_provenance,
 )
 from learners.inference.predictor import Predictor
-from learners.machine import software_and_hardware
+from learners.machine.hardware import software_and_hardware
 from learners.model.bundle import Bundle
 from learners.report import plots
 from learners.report.galleries import Pictures
+from learners.report.templates import render
 from learners.report.verdict import estimate_verdict
-from learners.templates import render
 
 #: Files whose header is read for the facts, spread evenly over the table.
 SAMPLED = 200

@@ -16,7 +16,7 @@ from learners.cli.result import (
     with_limits,
 )
 from learners.evaluation.domain_shift import HIGHER, LOWER
-from learners.templates import percent
+from learners.report.templates import percent
 
 #: Green needs a lower 95 % limit that is at most this far below the figure: fewer files could not tell.
 WIDE = 0.2

@@ -16,13 +16,13 @@ from datasets.core.checked import REMEDY
 from datasets.core.errors import SecondhandError, quoted
 from datasets.core.registry import Registry
 from learners.files.jsonable import jsonable
-from learners.rule.arrays import Floats, Ints, Mask, Outputs, check_logits
 from learners.rule.calibrators import Platt, TemperatureScaling
-from learners.rule.conformal import CalibrationScores
 from learners.rule.decisions import Decisions
 from learners.rule.distance import Distance
 from learners.rule.floor import Floor
 from learners.rule.named import find_named, package_json
+from learners.rule.numbers.arrays import Floats, Ints, Mask, Outputs, check_logits
+from learners.rule.numbers.conformal import CalibrationScores
 from learners.rule.scores.base import Floats32
 from learners.rule.stored import Stored
 from learners.rule.thresholds import Threshold

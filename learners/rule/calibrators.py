@@ -15,7 +15,7 @@ from msgspec import Meta
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.checked import Count
-from learners.rule.arrays import (
+from learners.rule.numbers.arrays import (
     Floats,
     Groups,
     Ints,

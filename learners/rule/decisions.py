@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datasets.items.labels import UNKNOWN, join_labels
-from learners.rule.arrays import Floats, Ints, Mask
+from learners.rule.numbers.arrays import Floats, Ints, Mask
 from learners.rule.reasons import ACCEPTED, Reason
 
 #: Number of no class.

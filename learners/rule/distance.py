@@ -12,10 +12,10 @@ from msgspec import Meta
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError, counted
-from learners.rule.arrays import Floats, Groups, Mask, Outputs
-from learners.rule.conformal import CalibrationScores
 from learners.rule.folds import Folds
-from learners.rule.scores.base import Score, check_features, check_sorted
+from learners.rule.numbers.arrays import Floats, Groups, Mask, Outputs, check_sorted
+from learners.rule.numbers.conformal import CalibrationScores
+from learners.rule.scores.base import Score, check_features
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.rmds import AXES, PER_AXIS, RMDS
 

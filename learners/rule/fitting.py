@@ -8,8 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from datasets.core.errors import counted
-from learners.cli.settings import ConfidenceSettings
-from learners.rule.arrays import (
+from learners.rule.base import PROBABILITY, AnyRule
+from learners.rule.calibrators import Platt, TemperatureScaling
+from learners.rule.distance import ALPHA, DISTANCE_OFF, Distance
+from learners.rule.floor import KEPT, Floor
+from learners.rule.folds import Folds
+from learners.rule.labels import LabelRule
+from learners.rule.numbers.arrays import (
     Floats,
     Groups,
     Mask,
@@ -18,16 +23,11 @@ from learners.rule.arrays import (
     known_labels,
     softmax,
 )
-from learners.rule.base import PROBABILITY, AnyRule
-from learners.rule.calibrators import Platt, TemperatureScaling
-from learners.rule.conformal import CalibrationScores
-from learners.rule.distance import ALPHA, DISTANCE_OFF, Distance
-from learners.rule.floor import KEPT, Floor
-from learners.rule.folds import Folds
-from learners.rule.labels import LabelRule
+from learners.rule.numbers.conformal import CalibrationScores
 from learners.rule.rule import Rule
 from learners.rule.scores.base import SCORES, check_features, fit_score
 from learners.rule.scores.msp import MSP
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.thresholds import (
     Threshold,
     check_threshold,

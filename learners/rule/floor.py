@@ -11,9 +11,9 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from learners.rule.arrays import Mask
-from learners.rule.conformal import CalibrationScores
 from learners.rule.named import find_named, package_json
+from learners.rule.numbers.arrays import Mask
+from learners.rule.numbers.conformal import CalibrationScores
 from learners.rule.scores.base import SCORES, Score
 from learners.rule.scores.msp import MSP
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from learners.rule.arrays import Floats, Ints
+from learners.rule.numbers.arrays import Floats, Ints
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.rmds import RMDS
 

@@ -12,13 +12,13 @@ import numpy as np
 from datasets.core.checked import REMEDY, read_as
 from datasets.core.errors import SecondhandError
 from learners.files.jsonable import jsonable
-from learners.rule.arrays import Floats, Groups, Mask, Outputs, check_logits
 from learners.rule.base import RULES, TINY, AnyRule, Terms
 from learners.rule.calibrators import Platt
-from learners.rule.conformal import CalibrationScores
 from learners.rule.decisions import NO_CLASS, Decisions
 from learners.rule.distance import ALPHA, Distance
 from learners.rule.folds import Folds
+from learners.rule.numbers.arrays import Floats, Groups, Mask, Outputs, check_logits
+from learners.rule.numbers.conformal import CalibrationScores
 from learners.rule.reasons import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION
 from learners.rule.scores.base import Floats32, check_features
 from learners.rule.stored import AnyRuleJson, Stored
@@ -30,7 +30,7 @@ from learners.rule.thresholds import (
 )
 
 if TYPE_CHECKING:
-    from learners.cli.settings import ConfidenceSettings
+    from learners.rule.settings import ConfidenceSettings
 
 #: Probability from which a label is more likely present than absent.
 LIKELY = 0.5

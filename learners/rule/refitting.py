@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from learners.rule.arrays import Floats, Ints, check_labels
 from learners.rule.calibrators import TEMPERATURES, Temperature
+from learners.rule.numbers.arrays import Floats, Ints, check_labels
 
 #: Standard deviation of log(temperature here / temperature of the model) before any label.
 PULL = 0.25

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from datasets.core.checked import REMEDY, read_as
 from datasets.core.errors import SecondhandError, counted, quoted
 from learners.files.jsonable import jsonable
-from learners.rule.arrays import Floats, Outputs, check_logits
 from learners.rule.base import PROBABILITY, RULES, TINY, AnyRule, Terms
 from learners.rule.calibrators import TemperatureScaling
-from learners.rule.conformal import CalibrationScores
 from learners.rule.decisions import Decisions
 from learners.rule.distance import Distance
 from learners.rule.floor import KEPT, Floor
+from learners.rule.numbers.arrays import Floats, Outputs, check_logits
+from learners.rule.numbers.conformal import CalibrationScores
 from learners.rule.reasons import (
     AMBIGUOUS,
     BACKGROUND,

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from datasets.core.checked import REMEDY, Share
 from datasets.core.errors import SecondhandError, counted
-from learners.rule.arrays import Floats, Groups, Mask, check_scores, with_margin
+from learners.rule.numbers.arrays import Floats, Groups, Mask, check_scores, with_margin
 
 #: Probability that a guaranteed accuracy fails, over the draw of the calibration items.
 RISK = 0.05

@@ -14,8 +14,8 @@ import numpy as np
 from datasets.core.errors import SecondhandError, quoted
 from datasets.items.labels import UNKNOWN, clean_label, label_error, spelling_key
 from datasets.tables.cells import read_csv, write_rows
-from learners.rule.arrays import Floats, Ints, Mask
 from learners.rule.decisions import Branch
+from learners.rule.numbers.arrays import Floats, Ints, Mask
 
 COLUMNS = ("label", "parent")
 #: Limits of the file, which may come from an untrusted source.

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from learners.rule.arrays import Ints, Mask
 from learners.rule.base import PROBABILITY, RULES
 from learners.rule.decisions import Decisions
+from learners.rule.numbers.arrays import Ints, Mask
 from learners.rule.reasons import AMBIGUOUS
 from learners.rule.rule import Rule
 from learners.rule.stored import Stored

@@ -1,1 +1,1 @@
-"""Runs: train, calibrate, predict, report; cross-validation; resuming; evaluation on other data."""
+"""Runs: train, calibrate, predict, report; cross-validation; resuming."""

@@ -33,7 +33,6 @@ from datasets.items.loaded import Loaded
 from datasets.items.splits import hold_out, missing_split, split_units
 from datasets.steps.earlier import CROSS_FITTED
 from datasets.tables.cells import csv_text
-from learners import distributed
 from learners.cli.settings import USUAL_BODIES
 from learners.evaluation.held_out import REFERENCE_STEP, outputs_of_rows, reference_rows
 from learners.inference.predictor import Predictor
@@ -119,8 +118,7 @@ def divide(run: Prepared) -> Division | None:
             why, remedy = str(error), ", or leave --cross-fit out"
     if asked != "auto":
         raise SecondhandError(f"--cross-fit {asked}: {why}{remedy}")
-    if distributed.is_first():
-        log.info("--cross-fit auto: no bodies are cross-fitted; %s", one_line(why))
+    log.info("--cross-fit auto: no bodies are cross-fitted; %s", one_line(why))
     return None
 
 
@@ -235,14 +233,13 @@ def train_bodies(
     KeyboardInterrupt : Ctrl-C before there is any network.
     """
     count = len(folds.items)
-    if distributed.is_first():
-        log.info(
-            "Cross-fitting: %d networks are trained one after the other, %d of them without a part of the files each, which "
-            "it then measures, and the last on all files. That takes about %d times as long as one",
-            count + 1, count, count + 1,
-        )  # fmt: skip
-        # From the first model on that is usable: its parts of the files are not those in the items.csv of the run.
-        _record(run, count)
+    log.info(
+        "Cross-fitting: %d networks are trained one after the other, %d of them without a part of the files each, which "
+        "it then measures, and the last on all files. That takes about %d times as long as one",
+        count + 1, count, count + 1,
+    )  # fmt: skip
+    # From the first model on that is usable: its parts of the files are not those in the items.csv of the run.
+    _record(run, count)
     trained = dict[int, Trained]()
     for turn, (number, items) in enumerate(folds.items.items(), 1):
         of_fold = replace(run, items=items)
@@ -250,7 +247,7 @@ def train_bodies(
             improved = partial(on_improvement, of_fold) if turn == 1 else None
             trained[number] = _train(of_fold, turn, count, improved, cross_fitted=cross_fitted)
         except KeyboardInterrupt:
-            if not trained or distributed.count() > 1:
+            if not trained:
                 raise
             return _ended(Bodies(folds, trained, True), count)
         if trained[number].interrupted:
@@ -278,9 +275,8 @@ def _train(
     folder.mkdir(parents=True, exist_ok=True)
     words, split = f"Body {turn} of {count + 1}", run.items.table.frame["split"]
     measured = counted(int(split.eq(MEASURED).sum()), "item")
-    if distributed.is_first():
-        write_beside(folder / "items.csv", csv_text(without_empty(run.items.table.frame)).encode())
-        log.info("%s: trained without %s, which it then measures", words, measured)
+    write_beside(folder / "items.csv", csv_text(without_empty(run.items.table.frame)).encode())
+    log.info("%s: trained without %s, which it then measures", words, measured)
     set_seed(run.settings.train.seed, reproducible=True)
     built = (deepcopy(run.network), run.spec, run.preprocessing)
     with progress.part(words):
@@ -306,8 +302,7 @@ def train_on_all(run: Prepared, bodies: Bodies) -> Trained | None:
         settings = settings.filled(epochs=0)
     valid = run.items.rows.loc[run.items.rows["split"].eq("valid")]
     rows = pd.concat([_all_taught(run.items).rows, valid], ignore_index=True)
-    if distributed.is_first():
-        log.info("Body %d of %d: trained on all files", count + 1, count + 1)
+    log.info("Body %d of %d: trained on all files", count + 1, count + 1)
     set_seed(settings.train.seed, reproducible=True)
     try:
         with progress.part(f"Body {count + 1} of {count + 1}"):
@@ -315,8 +310,6 @@ def train_on_all(run: Prepared, bodies: Bodies) -> Trained | None:
             built = (run.network, run.spec, run.preprocessing)
             trained = train_members(training_of(run, chosen=bodies.chosen), built)
     except KeyboardInterrupt:
-        if distributed.count() > 1:
-            raise
         trained = None
     if trained is None or trained.interrupted:
         _ended(bodies, count)

@@ -44,9 +44,9 @@ from learners.inference.inputs import HeadInputs
 from learners.inference.options import Computing, Opening
 from learners.inference.passed import Passed
 from learners.inference.predictor import TOGETHER, Output, Predictor
-from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.folds import Folds
+from learners.rule.numbers.arrays import Outputs
 from learners.runs.run import CrossFit, Prepared, Run
 from learners.training.cross_fit import IN_ALL, MOST, Heads, assign_folds, fit_heads, starts_anew
 from learners.training.features import outputs_by_part, split_network

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from datasets.core.files import write_beside
-from learners import distributed
 from learners.cli.result import Result
 from learners.cli.settings import Settings
-from learners.machine import keep_thread_count
-from learners.runs.folder import FINISHED, shared_folder
+from learners.machine.hardware import keep_thread_count
+from learners.runs.folder import FINISHED, run_folder
 from learners.runs.run import Run, prepare
 from learners.runs.status import status_file
 
@@ -40,7 +39,7 @@ def launch(
     SecondhandError : a setting or the data make the run impossible, or the folder cannot be used. Nothing is trained
         then.
     """
-    with distributed.process_group(settings.speed.device), shared_folder(settings) as folder:
+    with run_folder(settings) as folder:
         log_to(folder / "log.txt")
         with status_file(folder) as status:
             prepared = prepare(folder, settings, command)
@@ -48,8 +47,6 @@ def launch(
 
             with keep_thread_count(prepared.settings.speed.threads):
                 run = stages.train(prepared)
-                if not distributed.is_first():
-                    return run
                 run = stages.calibrate(run)
                 run, evaluation = stages.predict(run)
                 stages.report(run, evaluation)

@@ -6,11 +6,10 @@ import io
 import json
 import logging
 import os
-import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,19 +22,17 @@ from datasets.cli.options import flag
 from datasets.core.errors import SecondhandError
 from datasets.core.file_state import FILE_STATES, FileState, read_states
 from datasets.core.files import write_beside
-from datasets.core.program import installed_commands
 from datasets.items.facts import Origin, Protocol
 from datasets.items.items import Items
 from datasets.kinds.finding import named
 from datasets.tables.cells import csv_bytes, csv_text, write_rows
-from learners import distributed
 from learners.cli.console import command_line
 from learners.cli.flags import dump, parse
 from learners.cli.settings import FREE, Settings
 from learners.files.lock import LOCK, locked
 from learners.files.names import shared_provenance
 from learners.inference.predictions import cell
-from learners.machine import software_and_hardware
+from learners.machine.hardware import software_and_hardware
 from learners.runs.status import STATUS
 
 log = logging.getLogger(__name__)
@@ -110,13 +107,6 @@ def run_folder(settings: Settings) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-@contextmanager
-def shared_folder(settings: Settings) -> Iterator[Path]:
-    """`run_folder` for several processes: the first one locks it for all."""
-    with run_folder(settings) if distributed.is_first() else nullcontext(Path()) as folder:
-        yield distributed.first_process_value(lambda: folder)
-
-
 def check_overwritten(folder: Path) -> None:
     """Raise SecondhandError if ``--overwrite`` would replace a folder that is no run's."""
     if not (folder / "config.yaml").is_file():
@@ -128,9 +118,6 @@ def check_overwritten(folder: Path) -> None:
 
 def resume_command(folder: Path) -> str:
     """Command that resumes a run."""
-    if distributed.count() > 1:
-        called = installed_commands("-m learners.finetune")
-        return f"accelerate launch … {called} --resume {shlex.quote(str(folder))}"
     return command_line("finetune", "--resume", folder)
 
 
@@ -260,8 +247,6 @@ def read_command(folder: Path) -> str:
 
 def write_config(folder: Path, settings: Settings, command: str) -> None:
     """Write ``config.yaml``, which `read_run_settings` and ``--config`` read."""
-    if not distributed.is_first():
-        return
     first = f"# {' '.join(command.split())}\n" if command else ""
     write_beside(folder / "config.yaml", (first + dump(settings)).encode())
 

@@ -15,7 +15,7 @@ from learners.cli import result
 from learners.cli.commands import EvaluateSettings, Section, with_sections
 
 if TYPE_CHECKING:
-    from learners.runs.evaluation import EvaluationResult
+    from learners.elsewhere.evaluation import EvaluationResult
 
 
 class Judge:
@@ -38,7 +38,7 @@ class Judge:
     def judge(self, settings: EvaluateSettings, command: str) -> EvaluationResult:
         """Predict the files of a call, and write the report."""
         with progress.step("Loading the program"):
-            from learners.runs.evaluation import evaluate
+            from learners.elsewhere.evaluation import evaluate
 
         return evaluate(settings, command=command)
 
@@ -66,7 +66,7 @@ class Estimating(Judge):
 
     def judge(self, settings: EvaluateSettings, command: str) -> EvaluationResult:
         with progress.step("Loading the program"):
-            from learners.runs.evaluation import estimate
+            from learners.elsewhere.evaluation import estimate
 
         return estimate(settings, command=command)
 

@@ -29,12 +29,11 @@ from datasets.kinds.views import TTAView
 from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.steps.base import Asked
 from datasets.steps.reading import read_items, render_items
-from learners import distributed
 from learners.backbones.hub import read_mel
 from learners.backbones.spec import HEAD_ONLY
 from learners.cli.settings import Settings
 from learners.inference.engine import pick_device
-from learners.machine import check_precision, keep_thread_count
+from learners.machine.hardware import check_precision, keep_thread_count
 from learners.model.bundle import WEIGHTS, Bundle
 from learners.model.tta import tta_views_for
 from learners.runs.before_training import check_items
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from learners.backbones.building import Network
     from learners.backbones.spec import NetworkSpec
     from learners.inference.predictor import Predictor
-    from learners.rule.arrays import Outputs
+    from learners.rule.numbers.arrays import Outputs
     from learners.rule.scores.knn import KNN
     from learners.rule.scores.rmds import RMDS
     from learners.runs.backbone_selection import BackboneSelection
@@ -158,7 +157,7 @@ class Run(Prepared):
 
     Attributes
     ----------
-    predictor : that of the trained model; of several processes only the first uses it.
+    predictor : that of the trained model.
     interrupted : Ctrl-C ended the training early.
     cross : the folds, if the head is fitted to all files and they measure it; else None.
     """
@@ -196,8 +195,7 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     first = known()
     first.check()
     check_task(first, origin)
-    distributed.check_batch(first.train.bs)
-    device = pick_device(distributed.device(first.speed.device), train=True)
+    device = pick_device(first.speed.device, train=True)
     check_precision(first.speed.precision, device)
     if handed_on and "epochs" not in asked.chosen and not first.train.epochs:
         log.info("Warm start: only the head is trained. To train the body as well: --epochs 2")
@@ -207,7 +205,7 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     seed = first.train.seed
     reading = Asked.by(*first.sections.values(), seed=seed)
     with keep_thread_count(first.speed.threads), progress.step("Reading the files"):
-        table = distributed.first_process_value(lambda: read_items(reading))
+        table = read_items(reading)
     check_empties(origin, first, table.classes)
     check_items(origin, table)
     if origin is None and asked.network.resize is None and (lost := lost_by_crop(table)) >= LOST:
@@ -221,9 +219,7 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     to_build = known(table, backbone)
     trained_on = read_mel(to_build.network.backbone) if spectrogram is None else {}
     with keep_thread_count(first.speed.threads):
-        items = distributed.first_process_value(
-            lambda: load_items(table, reading, folder, trained_on, spectrogram)
-        )
+        items = load_items(table, reading, folder, trained_on, spectrogram)
     if selection is not None:
         log.info("Backbone: %s", selection.summary)
     if to_build.network.backbone in HEAD_ONLY and to_build.train.epochs < first.train.epochs:
@@ -262,9 +258,7 @@ def _select_backbone(
         from learners.runs.backbone_selection import select_backbone
 
     with keep_thread_count(settings.speed.threads):
-        return distributed.first_process_value(
-            lambda: select_backbone(folder, table, settings, device)
-        )
+        return select_backbone(folder, table, settings, device)
 
 
 def load_items(

@@ -18,7 +18,6 @@ from datasets.items.facts import Groups, Inputs, Protocol
 from datasets.items.labels import UNKNOWN, parse_names
 from datasets.kinds.views import PLAIN
 from datasets.steps.earlier import are_all_learnt, earlier_items, read_items
-from learners import distributed
 from learners.backbones.building import drop_background_row, first_member
 from learners.backbones.spec import NetworkSpec
 from learners.cli.result import (
@@ -100,14 +99,10 @@ def train(run: Prepared) -> Run:
         built = (run.network, run.spec, run.preprocessing)
         trained = train_members(training, built, partial(_write_model_so_far, run))
     table = run.items.table
-    distributed.close_group()
     kept = "; ".join(map(kept_in_words, trained.kept))
     if joint := _prediction_differences(run, trained.spec):
         kept += f" (validated one network, picture and window at a time; predictions are means over {joint})"
-        if distributed.is_first():
-            log.debug(
-                "Each epoch is validated without averaging; predictions average over %s", joint
-            )
+        log.debug("Each epoch is validated without averaging; predictions average over %s", joint)
     notes = provenance(table, run.command, run.began) | {"kept": kept}
     if run.origin is not None and (model := run.settings.warm_start.from_) is not None:
         notes |= lineage(model, run.origin, run.folder)
@@ -115,9 +110,9 @@ def train(run: Prepared) -> Run:
         notes["backbone"] = run.selection.summary
     predictor = _predictor(run, run.model(trained.network, trained.spec, notes), trained.features)
     done = Run(**vars(run), predictor=predictor, interrupted=trained.interrupted)
-    if bodies is not None and distributed.is_first() and not (cross_fitted and bodies.head_alone):
+    if bodies is not None and not (cross_fitted and bodies.head_alone):
         return measured_by(done, bodies.folds, _predictors(run, bodies))
-    if cross_fitted and distributed.is_first():
+    if cross_fitted:
         return cross_fit(done, trained.kept, trained.features)
     return done
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from datasets.core import progress
 from datasets.core.files import write_beside
-from learners import distributed
 from learners.cli.result import Result
 from learners.files.jsonable import jsonable
 
@@ -52,9 +51,9 @@ class RunStatus:
 
 @contextmanager
 def status_file(folder: Path) -> Iterator[StatusFile]:
-    """Record the steps of the context. Only the first of several processes does."""
+    """Record the steps of the context."""
     status = StatusFile(folder)
-    with progress.also_shown(status.show) if distributed.is_first() else nullcontext():
+    with progress.also_shown(status.show):
         yield status
 
 

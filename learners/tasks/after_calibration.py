@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from datasets.core.registry import Registry
 from learners.cli.settings import ConfidenceSettings
-from learners.rule.arrays import Outputs
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.rule import Rule
 
 if TYPE_CHECKING:

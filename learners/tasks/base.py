@@ -5,46 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from learners.training.task import TaskOfTraining
+
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from datasets.loaders.blocks import Target
-    from learners.cli.settings import ConfidenceSettings, TrainSettings
     from learners.evaluation.domain_shift import ExpectedAccuracy
     from learners.evaluation.held_out import Evaluation, Measured
     from learners.model.bundle import Bundle
     from learners.report.report import Material, Sections
     from learners.rule.base import AnyRule
-    from learners.training.objectives import Objective
+    from learners.rule.settings import ConfidenceSettings
 
 
 #: The rules that a task fits, and so those of its models.
 R = TypeVar("R", bound="AnyRule")
 
 
-class Task(Protocol[R]):
+class Task(TaskOfTraining, Protocol[R]):
     """Targets, loss, rule, figures and report of a kind of prediction. Nothing is changed in place."""
-
-    @property
-    def exclusive(self) -> bool:
-        """Whether classes are mutually exclusive, so that probabilities sum to at most 1."""
-
-    def target(self, classes: Sequence[str]) -> Target:
-        """The conversion of labels to targets of the network."""
 
     def encode(self, labels: Sequence[str], classes: Sequence[str]) -> NDArray[Any]:
         """Targets of items by their labels: the number of the class, int64 [n]; or of several labels 1 present, 0 absent,
         NaN unknown, float64 [n, classes].
-        """
-
-    def objective(
-        self, settings: TrainSettings, counts: Sequence[int], background: bool, places: float
-    ) -> Objective:
-        """Loss, metrics, mixup and linear probe.
-
-        ``counts`` are the numbers of training items of each class. With ``background`` the last class is the
-        background class. ``places`` as in `learners.training.objectives.class_objective`.
         """
 
     def fit_rule(

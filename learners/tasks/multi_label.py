@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from datasets.cli.conflicts import Refused
 from datasets.core.errors import SecondhandError
 from datasets.items.labels import encode_targets
-from learners.cli.settings import ConfidenceSettings, candidates
+from learners.cli.settings import candidates
 from learners.evaluation.held_out import Measured
 from learners.evaluation.label_figures import all_label_figures, score_labels
 from learners.report.sections import label_sections
 from learners.rule.labels import LabelRule, fit_label_rule
+from learners.rule.settings import ConfidenceSettings
 
 if TYPE_CHECKING:
     from datasets.loaders.blocks import Target

@@ -11,7 +11,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.domain_shift import (
     ExpectedAccuracy,
     calibration_check,
@@ -24,9 +23,10 @@ from learners.evaluation.rules import operating_points
 from learners.evaluation.suspects import is_copy, near_duplicates
 from learners.files.jsonable import jsonable
 from learners.report.sections import class_sections
-from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.rule import Rule
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.tree import Tree, read_tree
 from learners.rule.tree_rule import with_tree
 from learners.tasks.after_calibration import Fitted, completed

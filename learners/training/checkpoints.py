@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from datasets.core.errors import BadFile
 from datasets.core.files import file_beside, write_beside
-from learners import distributed
 from learners.files.lock import disk_error
 from learners.model.tensors import read_tensors, sha256, storable
 
@@ -92,9 +91,8 @@ class Checkpoints:
 
     def finish(self) -> None:
         """Mark the training as complete and delete its states; the best weights stay."""
-        if distributed.is_first():
-            write_beside(self.folder / TRAINED, b"{}")
-            remove_states(self.folder)
+        write_beside(self.folder / TRAINED, b"{}")
+        remove_states(self.folder)
 
 
 def collect_state(network: nn.Module, learn: Learner | None) -> State:

@@ -20,7 +20,7 @@ from datasets.core.checked import read_as
 from datasets.core.errors import BadFile
 from datasets.core.files import write_beside
 from learners.model.tensors import save_weights
-from learners.rule.arrays import Groups
+from learners.rule.numbers.arrays import Groups
 from learners.rule.thresholds import clustered_error
 
 #: Shares of the way from the linear probe (0) to the last weights (1), interpolated (WiSE-FT, arXiv:2109.01903). Half

@@ -35,10 +35,9 @@ from torch import Tensor, nn
 
 from datasets.core.errors import SecondhandError
 from datasets.images.opening import Preprocessing
-from learners import distributed
 from learners.backbones.building import is_convolutional, parameter_groups
 from learners.cli.settings import TrainSettings
-from learners.machine import disable_telemetry
+from learners.machine.hardware import disable_telemetry
 from learners.training.callbacks import (
     Accumulation,
     FrozenBatchNorms,
@@ -60,7 +59,6 @@ from learners.training.keep import Epoch, Keep, Kept, blend, choose, shares
 from learners.training.objectives import Objective, class_objective
 from learners.training.probe import last_layer
 from learners.training.records import Records
-from learners.training.shards import distribute
 
 log = logging.getLogger(__name__)
 
@@ -171,12 +169,9 @@ def fine_tune(
     if position.phase <= 1:
         first = position.epoch if position.phase == 1 else 0
         lrs = slice(peak_rate / (settings.lr_mult or 1.0), peak_rate)
-        with distribute(learn):
-            learn.fit_one_cycle(settings.epochs, lrs, **CYCLE, start_epoch=first)
+        learn.fit_one_cycle(settings.epochs, lrs, **CYCLE, start_epoch=first)
     if fits and records is not None:
-        distributed.first_process_value(
-            partial(keep_blend, records.keep, learn, objective, settings.epochs, valid_groups)
-        )
+        keep_blend(records.keep, learn, objective, settings.epochs, valid_groups)
 
 
 def fit_head(
@@ -227,7 +222,7 @@ def fit_head(
             records.frozen = by_part(learn, train, valid)
             save_features(records.keep.folder, records.frozen)
             records.add(Epoch("frozen", 1, 1, figures, items, 0.0, seconds), learn.model)
-            if valid_groups is not None and distributed.is_first():
+            if valid_groups is not None:
                 losses = unseen_losses(objective, fitted, train, valid, of_items, valid_groups)
                 if losses is not None:
                     records.keep.keep_unseen(losses)
@@ -331,7 +326,7 @@ def _learning_rate(learn: Learner, settings: TrainSettings, records: Records | N
         return settings.lr
     if records is not None and records.checkpoints.rate:
         return records.checkpoints.rate
-    rate, suggestions = distributed.first_process_value(lambda: find_lr(learn))
+    rate, suggestions = find_lr(learn)
     suggestions_text = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
     log.debug("Learning rate %.2g (%s)", rate, suggestions_text)
     if records is not None:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,8 +41,6 @@ from datasets.loaders.blocks import (
 )
 from datasets.loaders.lookup import LookupBlock
 from datasets.steps.spectrogram import picture_cache
-from learners import distributed
-from learners.acceleration import accelerate
 from learners.backbones.building import (
     Ensemble,
     Network,
@@ -56,9 +54,9 @@ from learners.backbones.building import (
 from learners.backbones.hub import read_mel
 from learners.backbones.spec import NetworkSpec
 from learners.cli.settings import USUAL_BODIES, Settings
-from learners.machine import SpeedSettings
+from learners.machine.acceleration import accelerate
+from learners.machine.hardware import SpeedSettings
 from learners.model.bundle import Bundle
-from learners.tasks.base import Task
 from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.cross_fit import read_features, starts_anew
@@ -69,6 +67,7 @@ from learners.training.objectives import Objective
 from learners.training.probe import ByPart
 from learners.training.records import History, Improvements, Records
 from learners.training.speed import describe_speed, workers_for
+from learners.training.task import TaskOfTraining
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +115,7 @@ class Training:
     items: Loaded
     settings: Settings
     device: str
-    task: Task
+    task: TaskOfTraining
     decoded: DecodedPictures
     origin: Bundle | None = None
     cross_fitted: bool = False
@@ -179,7 +178,7 @@ class Training:
             Keep(folder, last=train.keep == "last", fitted=fits, chosen=self.chosen),
             Checkpoints(folder),
         )
-        if on_improvement is not None and distributed.count() == 1:
+        if on_improvement is not None:
             # Ten more heads follow a fitted head that is to be cross-fitted.
             last = "unfrozen" if self.cross_fitted or train.epochs else "frozen"
             records.improvements = Improvements(last, on_improvement)
@@ -277,11 +276,9 @@ def train_one(training: Training, member: int, built: Built, records: Records) -
                 records=records,
             )  # fmt: skip
         except KeyboardInterrupt:
-            if distributed.count() > 1:  # the launcher kills processes after a few seconds
-                raise
             log.warning("Interrupted. The run is completed with the best epoch so far")
             interrupted = True
-    best = distributed.first_process_value(partial(records.keep.restore, network))
+    best = records.keep.restore(network)
     if best is not None:
         log.info("Kept %s", kept_in_words(best))
         log.info("These weights are chosen automatically: you need not do anything")
@@ -300,10 +297,8 @@ def _callbacks(training: Training, member: int, records: Records) -> list[Callba
     cbs += callbacks.mixed_precision(str(settings.speed.precision), training.device)
     cbs += [callbacks.Ema()] if settings.train.ema else []
     cbs += [callbacks.Compile()] if settings.speed.compile else []
-    if distributed.is_first():
-        folder = training.checkpoint(member) if member else training.folder
-        cbs += tracking_callbacks(settings.run.track, folder)
-    return cbs
+    folder = training.checkpoint(member) if member else training.folder
+    return cbs + tracking_callbacks(settings.run.track, folder)
 
 
 def _log_network(
@@ -322,7 +317,7 @@ def build_network(
     folder: Path,
     items: Loaded,
     settings: Settings,
-    task: Task,
+    task: TaskOfTraining,
     origin: Bundle | None = None,
     number: int = 0,
 ) -> Built:
@@ -409,7 +404,7 @@ def _build_loaders(training: Training, preprocessing: Preprocessing) -> DataLoad
             augment.min_scale, augment.flip, Augmentation.lighting * augment.augment_strength
         )
         block = PictureBlock(preprocessing, augmentation, decoded)
-        if decoded.fits and distributed.is_first():
+        if decoded.fits:
             keep_decoded(
                 PictureOpener(preprocessing, augment.min_scale, decoded), *_pictures(items)
             )

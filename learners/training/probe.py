@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy, linear
 from datasets.core import progress
 from datasets.core.part import Part
 from datasets.items.splits import stratified_folds
-from learners.machine import one_thread
+from learners.machine.hardware import one_thread
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from fastai.learner import Learner
 from torch import nn
 
 from datasets.core.files import write_beside
-from learners import distributed
 from learners.training.checkpoints import Checkpoints, Position
 from learners.training.keep import Epoch, Keep, Kept
 from learners.training.probe import ByPart
@@ -105,7 +104,7 @@ class Improvements:
 
 @dataclass
 class Records:
-    """The records of a training. Only the first of several processes writes them.
+    """The records of a training.
 
     ``frozen`` : the features of the frozen body on which a head was fitted.
     """
@@ -124,8 +123,6 @@ class Records:
         network : the network that was validated.
         learn : the learner, if the next epoch of this phase continues with its state; None for a fitted head.
         """
-        if not distributed.is_first():
-            return
         if self.keep.chosen is not None:  # the validation files teach this network, too
             nothing = {name: math.nan for name in epoch.figures if name != "train_loss"}
             epoch = epoch._replace(figures={**epoch.figures, **nothing})
@@ -155,9 +152,8 @@ class Records:
         record = self.checkpoints.resume(network)
         if record is not None:
             self.keep.read()
-        if distributed.is_first():
-            if record is None:
-                self.history.file.unlink(missing_ok=True)
-            else:
-                write_beside(self.history.file, record["history"].encode())
+        if record is None:
+            self.history.file.unlink(missing_ok=True)
+        else:
+            write_beside(self.history.file, record["history"].encode())
         return record is not None

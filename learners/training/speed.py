@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from datasets.core import processes
-from learners.machine import SpeedSettings
+from learners.machine.hardware import SpeedSettings
 
 log = logging.getLogger(__name__)
 

@@ -17,15 +17,15 @@ from datasets.audio.settings import MelSettings
 from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.strain.settings import QScanSettings
 from learners.backbones.building import NetworkSpec, build
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.figures import score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rules import operating_points
 from learners.files.jsonable import jsonable
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
-from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.tree import Tree
 from learners.rule.tree_rule import with_tree
 from tests.learners.rules import plain_rule

@@ -21,18 +21,18 @@ from app.views import (
     without_paths,
 )
 from datasets.core.part import Part
-from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import FIELDS, Prediction
-from learners.rule.arrays import Outputs
+from learners.report.templates import percent
 from learners.rule.base import AnyRule, read_rule
 from learners.rule.calibrators import Temperature
 from learners.rule.distance import Distance
 from learners.rule.fitting import fit_rule, uncalibrated
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.reasons import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, Reason, Why
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.thresholds import Threshold
 from learners.rule.tree import Tree
 from learners.rule.tree_rule import with_tree
-from learners.templates import percent
 from tests.learners.rules import plain_rule
 
 NAN = float("nan")

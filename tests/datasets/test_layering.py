@@ -28,11 +28,24 @@ def tree(name: str) -> ast.Module:
 
 
 @cache
-def imported(name: str) -> set[str]:
-    """Return our modules that a file imports, also inside functions."""
+def for_types(name: str) -> set[ast.AST]:
+    """Return what of a file only a type checker reads."""
+    return {
+        node
+        for test in ast.walk(tree(name))
+        if isinstance(test, ast.If) and ast.unparse(test.test) == "TYPE_CHECKING"
+        for node in ast.walk(test)
+    }
+
+
+@cache
+def imported(name: str, at_run_time: bool = False) -> set[str]:
+    """Return our modules that a file imports, also inside functions; and for type checkers, unless ``at_run_time``."""
     names: set[str] = set()
     package = Path(name).parts[:-1]
     for node in ast.walk(tree(name)):
+        if at_run_time and node in for_types(name):
+            continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -73,6 +86,22 @@ def test_no_file_is_in_a_circle() -> None:
     while leaves := {name for name, uses in edges.items() if not uses}:
         edges = {name: uses - leaves for name, uses in edges.items() if name not in leaves}
     assert not edges, f"in circles, or above one: {sorted(edges)}"
+
+
+def room(name: str) -> str:
+    """The folder of a file: of ``datasets/items/splits.py``, ``datasets/items``."""
+    return name.rpartition("/")[0]
+
+
+def test_no_two_rooms_import_each_other() -> None:
+    """Each can be read, and thought of, with those that it imports and without those that import it."""
+    uses = {
+        (room(name), room(MODULES[module]))
+        for name in NAMES
+        for module in imported(name, at_run_time=True) & MODULES.keys()
+    }
+    pairs = {f"{one} <-> {other}" for one, other in uses if one < other and (other, one) in uses}
+    assert pairs == set()
 
 
 def test_what_every_room_needs_needs_no_other_room() -> None:

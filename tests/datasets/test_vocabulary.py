@@ -27,14 +27,8 @@ class Vocabulary(NamedTuple):
 #: What other files know of a feature is a column that is carried along, a registered name, or nothing.
 FEATURES = {
     "a cluster": Vocabulary(
-        r"\b(OnCluster|map_chunks|datasets\.cluster|inference\.cluster|(settings|options|how)\.cluster)\b|--cluster",
-        {
-            "datasets/cluster.py": "the feature: Dask",
-            "learners/inference/cluster.py": "the feature: prediction on it",
-            "datasets/spectrograms/pictures.py": "hands the files to render to it",
-            "datasets/render.py": "its flag",
-            "learners/predict.py": "chooses it by its flag",
-        },
+        r"\b(OnCluster|ClusterSettings|fields\.cluster|(settings|options|how|self)\.cluster)\b|--cluster",
+        {"fields/cluster/": "the feature: Dask"},
     ),
     "events of pictures": Vocabulary(
         r"\b(Bursts|bursts|bursts_\w+|fit_event_threshold|merge_frames)\b",

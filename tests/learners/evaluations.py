@@ -12,12 +12,12 @@ import torch
 from datasets.core.part import Part
 from datasets.items.items import Items
 from learners.backbones.building import NetworkSpec, build
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Evaluation
 from learners.inference.predictions import FIELDS, Prediction
 from learners.model.bundle import Bundle
-from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
+from learners.rule.settings import ConfidenceSettings
 
 WIDTH = 8
 

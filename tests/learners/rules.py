@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from learners.backbones.building import NetworkSpec, build
-from learners.cli.settings import ConfidenceSettings
 from learners.model.bundle import Bundle
-from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.rule import Rule
+from learners.rule.settings import ConfidenceSettings
 
 
 def plain_rule(

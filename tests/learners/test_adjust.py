@@ -11,15 +11,15 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from learners.adjust import main
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.figures import measure, score_items
 from learners.evaluation.rules import operating_points
 from learners.files.jsonable import jsonable
 from learners.loading.predictor import load_predictor
 from learners.model.bundle import load_bundle, save_bundle
-from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule, uncalibrated
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.operating_points import OperatingPoints
+from learners.rule.settings import ConfidenceSettings
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs
 
 

@@ -24,7 +24,6 @@ from safetensors.torch import save_file
 from datasets.core.errors import SecondhandError
 from datasets.items.items import Items
 from learners.backbones.building import NetworkSpec, build
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluate import main
 from learners.evaluation.calibration_metrics import fraction
 from learners.evaluation.held_out import outputs_to_calibrate
@@ -33,6 +32,7 @@ from learners.model.bundle import CONFIG, REFERENCE, Bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.predict import main as predict
 from learners.rule.base import AnyRule
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.tree import Tree
 from learners.tasks.single import SingleLabel
 from tests.datasets.files import sound

@@ -36,8 +36,8 @@ from learners.inference.exporting import export_limitations, export_onnx, metada
 from learners.inference.predictor import Predictor
 from learners.loading.predictor import load_predictor
 from learners.model.bundle import Bundle, save_bundle
-from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
 from learners.scratch import vit
 from tests.learners.exports import (
     CLASSES,

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from learners.acceleration import SLEEPING
-from tests.forks import Program
+from learners.machine.acceleration import SLEEPING
 from tests.pictures import write_pictures
 
 ROOT = Path(__file__).parents[2]
@@ -180,16 +179,11 @@ def test_an_import_changes_nothing_needs_no_posix_and_no_private_method_is_overr
     assert completed.returncode == 0, completed.stderr
     *_, first, report = completed.stdout.splitlines()
     changed, overrides = json.loads(first)
-    assert changed == {}, "set it in the commands, by learners.acceleration or learners.cli.console"
+    assert changed == {}, (
+        "set it in the commands, by learners.machine.acceleration or learners.cli.console"
+    )
     assert overrides == {}, "use a documented method, or the room's upstream.py with the reason"
     assert report == "module 'datasets' has no attribute 'Dataset'"
-
-
-@pytest.mark.slow
-def test_a_run_of_one_process_needs_no_accelerate() -> None:
-    """Forked from a process that has imported all of a run (`tests.preloaded`)."""
-    code = "import sys; print('learners.runs.stages' in sys.modules, 'accelerate' in sys.modules)"
-    assert Program("-c", code).communicate(60) == ("True False\n", "")
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.count(".") == 1])
@@ -235,12 +229,12 @@ def test_threads_and_gpus_are_told_without_torch():
     """This applies if there is no GPU driver; otherwise torch is asked."""
     program = (
         "import sys\n"
-        "from learners import machine\n"
-        "machine._gpu_driver = lambda: False\n"
-        "before = machine.threads()\n"
-        "with machine.keep_thread_count(1):\n"
-        "    print(before, machine.threads(), end=' ')\n"
-        "print(machine.threads(), machine.has_cuda(), 'torch' in sys.modules)\n"
+        "from learners.machine import hardware\n"
+        "hardware._gpu_driver = lambda: False\n"
+        "before = hardware.threads()\n"
+        "with hardware.keep_thread_count(1):\n"
+        "    print(before, hardware.threads(), end=' ')\n"
+        "print(hardware.threads(), hardware.has_cuda(), 'torch' in sys.modules)\n"
     )
     completed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True,
                          text=True, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "3"})  # fmt: skip

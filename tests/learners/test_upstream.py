@@ -1,4 +1,4 @@
-"""What we rely on in fastai's count of processes, and that we replace nothing of the libraries elsewhere."""
+"""The libraries that workarounds were checked with, and that we replace nothing of them elsewhere."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ from fastai.data.core import DataLoaders, TfmdDL
 from fastai.data.load import DataLoader
 from fastai.learner import Learner, Recorder
 from fastai.optimizer import Optimizer, OptimWrapper
-from fastai.torch_core import num_distrib
 from torch import nn
-
-from learners.upstream import as_single_process
 
 ROOT = Path(__file__).parents[2]
 HERE = "upstream.py"
@@ -57,14 +54,6 @@ def test_the_version_is_the_one_that_was_looked_at(file: str, name: str, version
         f"constraints.txt has another {name}: read what {file} says of it, look whether it is "
         "still so and still needed, and put the version there"
     )
-
-
-def test_fastai_asks_the_environment_for_the_number_of_processes(monkeypatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    assert num_distrib() == 3, "fastai counts processes elsewhere than in WORLD_SIZE"
-    with as_single_process():
-        assert num_distrib() == 1
-    assert num_distrib() == 3
 
 
 def find_replacements(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -19,7 +19,7 @@ import nbformat
 from nbclient import NotebookClient
 from PIL import Image
 
-from learners.acceleration import SLEEPING
+from learners.machine.acceleration import SLEEPING
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"

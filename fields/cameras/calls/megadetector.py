@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from datasets.cli.conflicts import Conflict, Refused
+from datasets.cli.conflicts import Conflict
 from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError
 from datasets.kinds.finding import named
@@ -53,8 +53,10 @@ class MegaDetectorCall(PhotoCall):
     conflicts = (
         *PhotoCall.conflicts,
         Conflict("windows", "events", "a row is either a box or an event"),
-        Refused("cluster", "the boxes of a detector are predicted on one machine", "leave it out"),
     )
+    one_machine: ClassVar[Mapping[str, str]] = {
+        "": "the boxes of a detector are predicted on one machine"
+    }
     fields = ("box", "detection")
     unit, piece = "picture", "box"
 

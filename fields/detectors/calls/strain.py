@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from datasets.cli.conflicts import Conflict
 from fields.detectors.sections import StrainSettings
 from fields.detectors.strain_files import StrainFiles
 from learners.calls.base import CALLS
@@ -27,12 +26,8 @@ class StrainCall(EventCall):
 
     name, title = "strain", "strain"
     flags = (*EventCall.flags, "channel", "recentre")
-    conflicts = (
-        *EventCall.conflicts,
-        *(
-            Conflict("cluster", name, "files that belong together are read on one machine")
-            for name in ("channel", "windows", "events")
-        ),
+    one_machine = dict.fromkeys(
+        ("channel", "windows", "events"), "files that belong together are read on one machine"
     )
     unit = ""  # an event may reach over the border of files
     fields = ("offset",)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
-from datasets.cli.conflicts import Conflict
 from datasets.core.errors import SecondhandError
 from fields.detectors.sections import StrainSettings
 from learners.calls.base import CALLS, Call
@@ -22,7 +23,7 @@ class TriggerCall(Call):
 
     name, title, order = "triggers", "the table of --triggers", 10
     flags = ("triggers", "strain", "channel", "recentre", "scores")
-    conflicts = (Conflict("cluster", "triggers", "the strain is read on one machine"),)
+    one_machine: ClassVar[Mapping[str, str]] = {"triggers": "the strain is read on one machine"}
     has_own_format = True
 
     def __init__(self, settings: PredictSettings, bundle: Bundle, output: Output) -> None:

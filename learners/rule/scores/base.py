@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
 from datasets.core.registry import Registry
-from learners.rule.arrays import Floats, Groups, Outputs
+from learners.rule.numbers.arrays import Floats, Groups, Outputs
 
 Floats32 = NDArray[np.float32]
 #: Variances below this fraction of the largest are rounding errors.
@@ -159,13 +159,3 @@ def normalise(features: Floats32) -> Floats32:
     """Rows scaled to length 1; a row of zeros stays zero."""
     length = np.linalg.norm(features, axis=1, keepdims=True)
     return features / np.maximum(length, np.float32(1e-12))
-
-
-def check_sorted(values: ArrayLike, name: str) -> Floats:
-    """Calibration scores ``[n]`` stored under ``name``; raises SecondhandError unless finite and ascending."""
-    out = np.asarray(values, dtype=np.float64)
-    if out.ndim != 1 or not np.isfinite(out).all() or (np.diff(out) < 0).any():
-        raise SecondhandError(
-            f"{name} in reference.safetensors: expected finite numbers in ascending order. Train the model again"
-        )
-    return out

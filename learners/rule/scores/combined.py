@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.rule.arrays import Floats, Groups
-from learners.rule.conformal import CalibrationScores
+from learners.rule.numbers.arrays import Floats, Groups
+from learners.rule.numbers.conformal import CalibrationScores
 from learners.rule.scores.base import SCORES, Score
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.msp import MSP

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.rule.arrays import Floats, Ints
+from learners.rule.numbers.arrays import Floats, Ints
 from learners.rule.scores.base import (
     BLOCK,
     SCORES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learners.rule.arrays import Floats, check_logits
+from learners.rule.numbers.arrays import Floats, check_logits
 from learners.rule.scores.base import SCORES, Score
 
 

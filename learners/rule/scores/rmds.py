@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from learners.rule.arrays import Floats, check_labels
+from learners.rule.numbers.arrays import Floats, check_labels
 from learners.rule.scores.base import (
     BLOCK,
     LEAST,

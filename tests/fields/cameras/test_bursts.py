@@ -20,13 +20,13 @@ from datasets.core.processes import CRASHED
 from datasets.items.items import Items
 from fields.cameras.bursts import Bursts, events_of, fit_event_threshold, merge_frames
 from fields.cameras.clock import Clock
-from learners.cli.settings import ConfidenceSettings
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.predict import main
-from learners.rule.arrays import Outputs
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.reasons import Reason, Why
 from learners.rule.rule import Rule
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.thresholds import threshold_for_accuracy
 from tests.learners.outputs.conftest import model  # noqa: F401
 from tests.learners.rules import plain_rule

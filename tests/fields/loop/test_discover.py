@@ -13,8 +13,8 @@ from datasets.steps.reading import load_table
 from fields.loop.discover import main
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
-from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
 from tests.app import sites
 from tests.pictures import write_pictures
 

@@ -16,9 +16,9 @@ from fields.loop.discovery import (
     find_discoveries,
 )
 from learners.inference.predictions import Prediction
-from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule, read_rule
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.reasons import OUT_OF_DISTRIBUTION, Reason
 
 KNOWN, NEW = 3, 2

@@ -22,8 +22,8 @@ from fields.loop.teaching import (
     suggest,
 )
 from learners.inference.predictor import Predictor
-from learners.rule.arrays import Outputs, softmax
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs, softmax
 from learners.runs.folder import record_inputs
 from tests.app import sites
 from tests.pictures import write_pictures

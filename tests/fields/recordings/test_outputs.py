@@ -9,7 +9,7 @@ from datasets.kinds.base import KINDS
 from datasets.sources.base import ReadOptions, read_source
 from fields.recordings.outputs.raven import write_raven
 from learners.outputs.base import OUTPUTS
-from learners.predictions.checks import check_call
+from learners.outputs.checks import check_call
 from learners.predictions.rows import RowSettings, Windows
 from tests.learners.inference.test_predictions import tone
 from tests.learners.outputs.test_outputs import MEL, answer, recordings, tabbed  # noqa: F401

@@ -15,7 +15,6 @@ from learners.evaluation.calibration_metrics import (
     fraction,
     reliability,
 )
-from learners.rule.arrays import softmax
 from learners.rule.calibrators import (
     TEMPERATURES,
     Temperature,
@@ -23,6 +22,7 @@ from learners.rule.calibrators import (
     fit_temperature,
     logits_nll,
 )
+from learners.rule.numbers.arrays import softmax
 from learners.rule.thresholds import design_effects
 
 

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import (
     Estimate,
     calibration_figures,
@@ -30,14 +29,15 @@ from learners.evaluation.domain_shift import (
 )
 from learners.evaluation.figures import ScoredItems, measure
 from learners.files.jsonable import jsonable
-from learners.rule.arrays import Outputs, softmax
 from learners.rule.base import AnyRule
 from learners.rule.calibrators import Temperature
-from learners.rule.conformal import CalibrationScores
 from learners.rule.distance import Distance
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs, softmax
+from learners.rule.numbers.conformal import CalibrationScores
 from learners.rule.reasons import Reason, Why
 from learners.rule.scores.knn import KNN
+from learners.rule.settings import ConfidenceSettings
 
 
 def world(n: int, *, seed: int, heat: float = 1.0, classes: int = 5) -> Outputs:

@@ -20,7 +20,6 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.figures import (
     all_figures,
     class_table,
@@ -33,8 +32,9 @@ from learners.evaluation.figures import (
 )
 from learners.evaluation.held_out import Evaluation
 from learners.model.bundle import Bundle
-from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
+from learners.rule.settings import ConfidenceSettings
 from tests.learners.evaluations import make_bundle, make_evaluation
 
 

@@ -12,7 +12,6 @@ import pytest
 from scipy.special import expit
 from sklearn import metrics
 
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.label_figures import (
     ScoredLabels,
@@ -21,10 +20,11 @@ from learners.evaluation.label_figures import (
     label_figures,
     score_labels,
 )
-from learners.rule.arrays import Outputs
 from learners.rule.fitting import uncalibrated
 from learners.rule.folds import Folds
 from learners.rule.labels import fit_label_rule
+from learners.rule.numbers.arrays import Outputs
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.thresholds import Threshold
 
 CLASSES = ["a", "b", "c"]

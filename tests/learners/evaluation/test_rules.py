@@ -10,13 +10,13 @@ import pytest
 from scipy.stats import binomtest
 
 from datasets.core.errors import SecondhandError
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.figures import measure, score_items
 from learners.evaluation.rules import operating_points
 from learners.files.jsonable import jsonable
-from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.operating_points import OperatingPoints
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.tree import Tree
 from learners.rule.tree_rule import with_tree
 from tests.learners.evaluations import make_bundle, make_evaluation, outputs

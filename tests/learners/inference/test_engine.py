@@ -22,16 +22,16 @@ from PIL import Image
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import BadFile, SecondhandError
 from learners.cli import console
-from learners.cli.settings import ConfidenceSettings
 from learners.inference.exporting import write_network
 from learners.inference.predictor import Predictor
 from learners.loading.predictor import load_predictor
-from learners.machine import keep_thread_count
+from learners.machine.hardware import keep_thread_count
 from learners.model.bundle import CONFIG, ONNX, Bundle, add_onnx, load_bundle, save_bundle
 from learners.model.tensors import sha256
 from learners.predict import main as predict
-from learners.rule.arrays import Outputs
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
+from learners.rule.settings import ConfidenceSettings
 from tests.learners.exports import (
     NETWORKS,
     SIZE,

@@ -24,7 +24,7 @@ from learners.inference.passed import Passed
 from learners.inference.predictions import Prediction
 from learners.inference.predictor import Predictor
 from learners.loading.predictor import load_predictor
-from learners.machine import keep_thread_count
+from learners.machine.hardware import keep_thread_count
 from learners.model.bundle import Bundle
 from tests.learners.rules import plain_rule
 

@@ -24,7 +24,7 @@ from datasets.tables.cells import read_cells
 from fields.loop.listing import as_text
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS
-from learners.predictions.checks import check_call
+from learners.outputs.checks import check_call
 from learners.predictions.merging import Events
 from learners.predictions.rows import RowSettings, Windows
 from learners.rule.reasons import AMBIGUOUS, OUT_OF_DISTRIBUTION, Reason, Why

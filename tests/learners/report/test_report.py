@@ -34,8 +34,8 @@ from learners.report import plots
 from learners.report.galleries import Pictures
 from learners.report.report import write_report
 from learners.report.sections import class_sections
+from learners.report.templates import percent
 from learners.report.verdict import verdict
-from learners.templates import percent
 from tests.chromium import chromium
 from tests.learners.evaluations import make_bundle, make_evaluation, make_table
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from learners.cli.settings import ConfidenceSettings
-from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
 from learners.rule.folds import Folds, share_left_out
 from learners.rule.labels import fit_label_rule
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.scores.knn import KNN
 from learners.rule.scores.rmds import PER_AXIS, RMDS
+from learners.rule.settings import ConfidenceSettings
 from learners.training.cross_fit import IN_ALL, assign_folds
 
 CLASSES, WIDTH = 3, 40

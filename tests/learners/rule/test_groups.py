@@ -7,13 +7,13 @@ import pytest
 from scipy.special import expit, ndtr
 
 from datasets.core.errors import SecondhandError
-from learners.cli.settings import ConfidenceSettings
-from learners.rule.arrays import Outputs
 from learners.rule.base import read_rule
 from learners.rule.calibrators import Platt, Temperature, TemperatureScaling, cautious
-from learners.rule.conformal import CalibrationScores
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
+from learners.rule.numbers.conformal import CalibrationScores
 from learners.rule.scores.combined import Combined
+from learners.rule.settings import ConfidenceSettings
 
 DRAWS = 200
 

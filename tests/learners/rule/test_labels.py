@@ -10,11 +10,11 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from datasets.core.errors import SecondhandError
-from learners.cli.settings import ConfidenceSettings
-from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule, read_rule
 from learners.rule.calibrators import fit_platt
 from learners.rule.labels import fit_label_rule
+from learners.rule.numbers.arrays import Outputs
+from learners.rule.settings import ConfidenceSettings
 
 pytestmark = pytest.mark.slow
 

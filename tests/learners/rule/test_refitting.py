@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit, logsumexp
 
-from learners.rule.arrays import Outputs
 from learners.rule.base import read_rule
 from learners.rule.calibrators import Temperature
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.refitting import (
     CERTAIN,
     PULL,

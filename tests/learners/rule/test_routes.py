@@ -17,7 +17,6 @@ import pytest
 from app.rules import PageRule
 from datasets.core.part import Part
 from datasets.items.labels import UNKNOWN
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.figures import score_items
 from learners.evaluation.held_out import Evaluation
 from learners.evaluation.rules import operating_points
@@ -26,11 +25,12 @@ from learners.inference.predictions import FIELDS, Prediction, decided_again, pr
 from learners.loading.predictor import load_predictor
 from learners.model.bundle import Bundle
 from learners.predictions.merging import Events
-from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
 from learners.rule.labels import fit_label_rule
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.rule import Rule
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.tree import Tree
 from learners.rule.tree_rule import with_tree
 from tests.learners.evaluations import make_bundle

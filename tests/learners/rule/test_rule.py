@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from datasets.core.errors import SecondhandError
-from learners.cli.settings import ConfidenceSettings
-from learners.rule.arrays import Outputs, softmax
 from learners.rule.base import read_rule
 from learners.rule.calibrators import fit_temperature
 from learners.rule.decisions import NO_CLASS
 from learners.rule.fitting import fit_rule, uncalibrated
+from learners.rule.numbers.arrays import Outputs, softmax
 from learners.rule.reasons import AMBIGUOUS, BACKGROUND, OUT_OF_DISTRIBUTION, UNUSUAL
 from learners.rule.scores.base import SCORES
 from learners.rule.scores.rmds import RMDS
+from learners.rule.settings import ConfidenceSettings
 from tests.learners.rules import plain_rule
 
 WIDTH = 16

@@ -11,8 +11,8 @@ from pytorch_ood.detector import Mahalanobis as TorchMahalanobis
 
 from datasets.core.errors import SecondhandError
 from learners.evaluation.auroc import auroc
-from learners.rule.arrays import Outputs, softmax, with_margin
-from learners.rule.conformal import CalibrationScores
+from learners.rule.numbers.arrays import Outputs, softmax, with_margin
+from learners.rule.numbers.conformal import CalibrationScores
 from learners.rule.scores import rmds
 from learners.rule.scores.base import SCORES, normalise
 from learners.rule.scores.combined import Combined

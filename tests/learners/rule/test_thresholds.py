@@ -12,11 +12,11 @@ from scipy.stats import beta
 
 from datasets.core.checked import read_as
 from datasets.core.errors import SecondhandError
-from learners.cli.settings import ConfidenceSettings
 from learners.evaluation.calibration_metrics import fraction
 from learners.files.jsonable import jsonable
-from learners.rule.arrays import Outputs, with_margin
 from learners.rule.labels import fit_label_rule
+from learners.rule.numbers.arrays import Outputs, with_margin
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.thresholds import (
     Threshold,
     _joint_risk,

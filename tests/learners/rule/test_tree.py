@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from datasets.core.errors import SecondhandError
-from learners.cli.settings import ConfidenceSettings, Settings
+from learners.cli.settings import Settings
 from learners.model.bundle import load_bundle, save_bundle
-from learners.rule.arrays import Outputs
 from learners.rule.base import AnyRule
 from learners.rule.fitting import fit_rule
+from learners.rule.numbers.arrays import Outputs
 from learners.rule.rule import Rule
+from learners.rule.settings import ConfidenceSettings
 from learners.rule.tree import MAX_DEPTH, TOP, Tree, read_tree
 from learners.rule.tree_rule import with_tree
 from tests.learners.evaluations import make_bundle, outputs

@@ -38,7 +38,7 @@ from learners.evaluate import main as evaluate_main
 from learners.evaluation.figures import CHOSE
 from learners.finetune import main
 from learners.inference.predictor import Predictor
-from learners.machine import keep_thread_count
+from learners.machine.hardware import keep_thread_count
 from learners.predict import main as predict
 from learners.rule.reasons import OUT_OF_DISTRIBUTION
 from learners.runs import finetuning, stages

@@ -31,7 +31,7 @@ def items(kind: str = "picture") -> Any:
 
 @pytest.mark.parametrize("task", [SingleLabel(), MultiLabel()])
 def test_each_task_has_all_that_the_stages_ask(task: Task) -> None:
-    names = {name for name in vars(Task) if not name.startswith("_")}
+    names = {name for name in dir(Task) if not name.startswith("_")}
     asked = {
         "exclusive",
         "target",

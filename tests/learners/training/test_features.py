@@ -19,7 +19,7 @@ from learners.backbones.building import NetworkSpec, build
 from learners.finetune import main
 from learners.inference.predictor import Predictor
 from learners.loading.predictor import load_predictor
-from learners.machine import keep_thread_count
+from learners.machine.hardware import keep_thread_count
 from learners.model.bundle import Bundle
 from learners.training import callbacks, features
 from learners.training import learner as learner_module

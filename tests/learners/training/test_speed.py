@@ -16,7 +16,7 @@ from datasets.core.errors import SecondhandError
 from learners.backbones.building import NetworkSpec, build
 from learners.finetune import main
 from learners.inference.engine import pick_device
-from learners.machine import SpeedSettings, check_precision
+from learners.machine.hardware import SpeedSettings, check_precision
 from learners.training import speed
 from learners.training.speed import usual_precision, workers_for
 from tests.pictures import write_pictures

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from learners.machine import has_cuda, keep_thread_count
+from learners.machine.hardware import has_cuda, keep_thread_count
 
 if TYPE_CHECKING:
     from fastai.learner import Learner
@@ -94,7 +94,7 @@ class SingleThreadPool:
         self._lock = threading.Lock()
 
     def map(self, task: Callable[[T], R], chunks: Sequence[T]) -> list[R]:
-        """Results of ``task`` in the order of the chunks; use at most `learners.machine.threads` chunks."""
+        """Results of ``task`` in the order of the chunks; use at most `learners.machine.hardware.threads` chunks."""
         with self._lock:
             if self._pool is None or self._threads < len(chunks):
                 if self._pool is not None:

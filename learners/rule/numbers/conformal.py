@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datasets.core.errors import SecondhandError
-from learners.rule.arrays import Floats, Groups, Ints, with_margin
-from learners.rule.scores.base import check_sorted
+from learners.rule.numbers.arrays import Floats, Groups, Ints, check_sorted, with_margin
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,16 @@ def check_scores(scores: ArrayLike) -> Floats:
     return values
 
 
+def check_sorted(values: ArrayLike, name: str) -> Floats:
+    """Calibration scores ``[n]`` stored under ``name``; raises SecondhandError unless finite and ascending."""
+    out = np.asarray(values, dtype=np.float64)
+    if out.ndim != 1 or not np.isfinite(out).all() or (np.diff(out) < 0).any():
+        raise SecondhandError(
+            f"{name} in reference.safetensors: expected finite numbers in ascending order. Train the model again"
+        )
+    return out
+
+
 def softmax(logits: ArrayLike, temperature: float = 1.0, *, background: bool = False) -> Floats:
     """``softmax(logits / temperature)`` over the last axis, without overflow.
 

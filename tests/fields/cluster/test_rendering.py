@@ -15,12 +15,21 @@ import numpy as np
 import pytest
 import soundfile
 
-from datasets import cluster as _cluster
-from datasets.cluster import connect
 from datasets.core.errors import SecondhandError
 from datasets.render import RenderSettings, main, render
 from datasets.spectrograms.pictures import PictureCache
-from tests.cluster import halve, here, kill_when, path_of, record, refuse, scheduler_and_workers
+from fields.cluster import client as _client
+from fields.cluster.client import connect
+from fields.cluster.workers import ClusterSettings
+from tests.fields.cluster.clusters import (
+    halve,
+    here,
+    kill_when,
+    path_of,
+    record,
+    refuse,
+    scheduler_and_workers,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -50,9 +59,13 @@ def test_pictures_and_failures_are_those_of_one_machine(here, tmp_path, monkeypa
     files = clips(tmp_path / "clips", 20)
     (tmp_path / "clips" / "cut.wav").write_bytes(files[0].read_bytes()[:20])
     monkeypatch.chdir(tmp_path)  # relative names, for workers in another folder
-    monkeypatch.setattr("datasets.cluster.connect", lambda *_, **__: contextlib.nullcontext(here))
+    monkeypatch.setattr(
+        "fields.cluster.client.connect", lambda *_, **__: contextlib.nullcontext(here)
+    )
     drawn = partial(RenderSettings, files=["clips"])
-    theirs = render(drawn(out="theirs", cache_dir="shared", cluster="tcp://here:1"))
+    theirs = render(
+        drawn(out="theirs", cache_dir="shared", added=(ClusterSettings(cluster="tcp://here:1"),))
+    )
     ours = render(drawn(out="ours", cache_dir="own", workers=1))
     assert [path for path, _ in theirs[0]] == [path for path, _ in ours[0]]
     assert theirs[1] == ours[1]
@@ -63,7 +76,7 @@ def test_pictures_and_failures_are_those_of_one_machine(here, tmp_path, monkeypa
 
 def test_a_worker_that_does_not_see_a_file_is_named(here, monkeypatch):
     visible = iter([True])  # seen by the client, then not by the worker
-    monkeypatch.setattr(_cluster, "exists", lambda path: next(visible, False))
+    monkeypatch.setattr(_client, "exists", lambda path: next(visible, False))
     with pytest.raises(SecondhandError, match=r"worker \S+ on \S+ does not see /nowhere/2\.wav"):
         list(here.map_chunks(halve, [[2]], None, path_of=path_of))
 
@@ -75,13 +88,13 @@ def test_a_file_that_nobody_sees_is_left_to_the_task(here):
 
 def test_a_worker_that_does_not_see_the_folder_is_named(here, monkeypatch, tmp_path):
     marker = contextlib.nullcontext(tmp_path / "elsewhere" / "x.shared")
-    monkeypatch.setattr("datasets.cluster.shared_marker", lambda folder: marker)
+    monkeypatch.setattr("fields.cluster.client.shared_marker", lambda folder: marker)
     with pytest.raises(SecondhandError, match=f"does not see the folder {tmp_path}/elsewhere"):
         list(here.map_chunks(halve, [[2]], None, folder=tmp_path))
 
 
 def test_a_worker_of_another_version_is_named(here, monkeypatch):
-    monkeypatch.setattr(_cluster, "RENDERER_VERSION", float("nan"))  # equal to no other version
+    monkeypatch.setattr(_client, "RENDERER_VERSION", float("nan"))  # equal to no other version
     with pytest.raises(SecondhandError, match="has another version"):
         list(here.map_chunks(halve, [[2]], None))
 
@@ -133,7 +146,9 @@ def test_a_killed_worker_costs_nothing(tmp_path, monkeypatch):
         shared = PictureCache(tmp_path / "shared")
         half = partial(drawn_at_least, shared.root, 20)
         with kill_when(half, workers[0]) as killer:
-            rendered, rejected = render(drawn(out="theirs", cache_dir="shared", cluster=address))
+            rendered, rejected = render(
+                drawn(out="theirs", cache_dir="shared", added=(ClusterSettings(cluster=address),))
+            )
             assert not killer.is_alive()  # it died during the job, not afterwards
         # The other worker alone; finished chunks are not asked again.
         with connect(address) as cluster:
@@ -155,12 +170,12 @@ def test_a_killed_worker_costs_nothing(tmp_path, monkeypatch):
 def test_a_file_that_kills_its_workers_is_listed_and_the_rest_goes_on():
     import psutil
 
-    before = dict(os.environ)
+    before, me = dict(os.environ), psutil.Process()
+    others = {*me.children(recursive=True)}  # such as the server of a bucket
     with connect("local", workers=2) as cluster:
-        me = psutil.Process()
         listening = {
             process: {c.laddr.ip for c in process.net_connections("inet") if c.status == "LISTEN"}
-            for process in [me, *me.children(recursive=True)]
+            for process in [me, *{*me.children(recursive=True)} - others]
         }
         work = [[1, 2], [3, -1, 5], [7], [8, 9]]
         answers = dict(cluster.map_chunks(halve, work, "died"))

@@ -19,36 +19,45 @@ from datasets.core.errors import BadFile
 from datasets.core.files import folder_beside
 from datasets.core.part import Part
 from datasets.core.processes import CRASHED
-from learners.acceleration import keep_memory_on_cpu
-from learners.inference.machines import Machines
+from fields.cluster.sections import ClusterSettings
+from learners.inference.machines import MACHINES, Machines
 from learners.inference.options import Options
 from learners.inference.predictions import Prediction, refused_prediction
-from learners.machine import keep_thread_count
+from learners.machine.acceleration import keep_memory_on_cpu
+from learners.machine.hardware import keep_thread_count
 from learners.model.bundle import load_bundle, model_digest
 from learners.rule.reasons import Reason
 
 if TYPE_CHECKING:
-    from datasets.cluster import Cluster
+    from fields.cluster.client import Cluster
+    from learners.cli.commands import PredictSettings
     from learners.inference.predictor import Predictor
 
 _loading = threading.Lock()
 _TOGETHER = 1000  # chunks submitted at once; workers wait for the last of them
 
 
+@MACHINES.add
 class OnCluster(Machines):
     """The workers of a Dask cluster."""
 
+    name = "cluster"
     several = True
 
     def __init__(self, settings: Any, options: Options) -> None:
         super().__init__(settings, options)
         self.device = "cpu"  # of this process, which predicts nothing
 
+    @classmethod
+    def claims(cls, settings: PredictSettings) -> bool:
+        return bool(settings.of(ClusterSettings).cluster)
+
     def predict(self, predictor: Predictor, files: Iterator[str]) -> Iterator[Prediction]:
-        from datasets.cluster import connect
+        from fields.cluster.client import connect
 
         how = self.settings
-        with connect(how.cluster, workers=how.workers) as cluster:
+        address = how.of(ClusterSettings).cluster
+        with connect(address, workers=how.workers) as cluster:
             computing = replace(self.options.computing, device=how.device)
             options = replace(self.options, computing=computing)
             yield from predict_on(cluster, how.model, files, options, at=how.at)
@@ -76,7 +85,7 @@ def predict_on(
 
     Parameters
     ----------
-    cluster : from `datasets.cluster.connect`.
+    cluster : from `fields.cluster.client.connect`.
     model : model folder; it is sent to every worker, which loads it once.
     paths : files that the workers see under these names; read lazily.
     options : those of the call; each worker opens its files itself.
@@ -120,7 +129,7 @@ def predict_chunk(digest: str, options: Options, parts: list[Part]) -> list[Pred
 
 @cache
 def _predictor(digest: str, options: Options) -> Predictor:
-    from datasets.cluster import sent
+    from fields.cluster.client import sent
     from learners.inference.predictor import Predictor
 
     folder = sent(digest)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from datasets.cluster import Cluster
 from datasets.core.errors import SecondhandError
+from fields.cluster.client import Cluster
 from tests.forks import ROOT, Program
 
 

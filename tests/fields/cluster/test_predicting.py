@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from datasets.cluster import connect
 from datasets.core.errors import SecondhandError
-from learners.inference.cluster import predict_on
+from fields.cluster.client import connect
+from fields.cluster.machines import predict_on
 from learners.inference.options import Computing, Options
 from learners.loading.predictor import load_predictor
-from learners.machine import keep_thread_count
+from learners.machine.hardware import keep_thread_count
 from learners.model.bundle import save_bundle
 from learners.outputs.journal import Journal
 from learners.predict import main
-from tests.cluster import here, kill_when, scheduler_and_workers
+from tests.fields.cluster.clusters import here, kill_when, scheduler_and_workers
 from tests.learners.rules import untrained
 from tests.pictures import write_pictures
 
@@ -91,8 +91,8 @@ def test_a_job_goes_on_where_it_was_and_few_files_are_held_at_once(
     reference, out = tmp_path / "whole.csv", tmp_path / "out.csv"
     call = [str(model), str(folder), "--cluster", "local", "--bs", "2", "--out"]
     open_files = []
-    monkeypatch.setattr("datasets.cluster.connect", lambda *_, **__: nullcontext(here))
-    monkeypatch.setattr("learners.inference.cluster._TOGETHER", 3)
+    monkeypatch.setattr("fields.cluster.client.connect", lambda *_, **__: nullcontext(here))
+    monkeypatch.setattr("fields.cluster.machines._TOGETHER", 3)
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "finish", lambda self: open_files.append(self.file.read_bytes()))
         main([*call, str(reference)])

@@ -10,9 +10,9 @@ import jinja2
 import pytest
 from markupsafe import Markup
 
-from learners.templates import _environment, flags, number, render, short
+from learners.report.templates import _environment, flags, number, render, short
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b\u202e"
 
 

@@ -15,11 +15,16 @@ import pytest
 import torch
 from torch import nn
 
-from learners.acceleration import SLEEPING, SingleThreadPool, accelerate, few_collections
-from learners.machine import keep_thread_count
+from learners.machine.acceleration import (
+    SLEEPING,
+    SingleThreadPool,
+    accelerate,
+    few_collections,
+)
+from learners.machine.hardware import keep_thread_count
 from tests.learners.training.test_callbacks import folder, learner  # noqa: F401
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(("switch", "added"), [("1", {"ChannelsLast"}), ("0", set())])
@@ -72,7 +77,7 @@ def test_memory_is_kept_between_steps(switched_on):
     """A separate process counts page faults of repeated allocations, also in another thread."""
     program = """if True:
         import resource, threading, torch
-        from learners.acceleration import keep_memory
+        from learners.machine.acceleration import keep_memory
 
         def touch(numbers=9_000_000):
             torch.empty(numbers).fill_(1)

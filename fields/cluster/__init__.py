@@ -1,0 +1,1 @@
+"""Rendering and prediction on the workers of a Dask cluster."""

@@ -1,0 +1,1 @@
+"""A model on files from elsewhere: its figures where they have labels, an estimate of them where they have none."""
