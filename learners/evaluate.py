@@ -19,8 +19,8 @@ from datasets.core.errors import counted
 from learners.cli import console, result
 from learners.cli.commands import EvaluateSettings
 from learners.cli.flags import call_parser
+from learners.elsewhere.judges import evaluate_settings, find_judge, sections
 from learners.machine.acceleration import keep_memory_on_cpu
-from learners.runs.judges import evaluate_settings, find_judge, sections
 
 
 def main(argv: Sequence[str] | None = None) -> int:

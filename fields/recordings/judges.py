@@ -11,7 +11,7 @@ from datasets.cli.options import Limits, option
 from datasets.core import progress
 from datasets.core.errors import counted
 from learners.cli.commands import EvaluateSettings, Section
-from learners.runs.judges import JUDGES, Judge
+from learners.elsewhere.judges import JUDGES, Judge
 
 if TYPE_CHECKING:
     from learners.elsewhere.evaluation import EvaluationResult

@@ -197,19 +197,13 @@ def with_sections(
 
 @dataclass(kw_only=True)
 class PredictSettings(Sectioned, OutputSettings, OverrideSettings, EngineSettings):
-    """several machines
+    """files
 
     ``added`` : the settings of `learners.calls.sections`.
     """
 
     model: str = positional(MODEL)
     paths: list[str] = positional(PATHS, [])
-    cluster: str | None = option(
-        None,
-        "Address of a Dask scheduler whose workers compute the predictions, such as tcp://10.0.0.1:8786; or "
-        "local.",
-        metavar="ADDRESS",
-    )
 
     @property
     def table(self) -> Iterable[Condition]:
@@ -225,7 +219,7 @@ class EvaluateSettings(Sectioned, OverrideSettings):
 
     If the data name their own parts, the test part is evaluated, else everything but the training part. Files
     whose label is no class of the model count as unknown classes. Without ``labels`` all files count. ``added`` : the
-    settings of `learners.runs.judges`.
+    settings of `learners.elsewhere.judges`.
     """
 
     model: str = positional(MODEL)

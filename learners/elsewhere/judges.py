@@ -83,7 +83,7 @@ class Estimating(Judge):
         ]
 
 
-JUDGES: Registry[Judge] = Registry("learners.runs.judges")
+JUDGES: Registry[Judge] = Registry("learners.elsewhere.judges")
 JUDGES.add(Judge())
 JUDGES.add(Estimating())
 
