@@ -30,14 +30,14 @@ def without_the_field(*words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["learners.predict", "datasets.render"])
+@pytest.mark.parametrize("command", ["predict", "render"])
 def test_its_flag_is_no_flag(command: str) -> None:
-    shown = without_the_field(command, "--help-all")
+    shown = without_the_field("secondhand", command, "--help-all")
     assert (shown.stderr, shown.returncode) == ("", 0)
     assert "--workers" in shown.stdout
     assert "cluster" not in shown.stdout
     assert "Dask" not in shown.stdout
-    refused = without_the_field(command, "a", "--out", "b", "--cluster", "local")
+    refused = without_the_field("secondhand", command, "a", "--out", "b", "--cluster", "local")
     assert refused.returncode == 2
     assert "there is no flag --cluster" in refused.stderr
 
@@ -46,11 +46,11 @@ def test_its_flag_is_no_flag(command: str) -> None:
 def test_this_machine_predicts_and_renders(tmp_path: Path) -> None:
     model = save_bundle(untrained(["blue", "green"]), tmp_path / "model")
     photos = write_pictures(tmp_path / "photos", per_class=1)
-    predicted = without_the_field("learners.predict", str(model), str(photos))
+    predicted = without_the_field("secondhand", "predict", str(model), str(photos))
     assert predicted.returncode == 0, predicted.stderr
     assert len(predicted.stdout.splitlines()) == 1 + len([*photos.rglob("*.jpg")])
     soundfile.write(tmp_path / "a.wav", np.zeros(8000), 16_000)
     folders = ["--out", str(tmp_path / "out"), "--cache-dir", str(tmp_path / "cache")]
-    rendered = without_the_field("datasets.render", str(tmp_path / "a.wav"), *folders)
+    rendered = without_the_field("secondhand", "render", str(tmp_path / "a.wav"), *folders)
     assert rendered.returncode == 0, rendered.stderr
     assert (tmp_path / "out/a.png").is_file()
