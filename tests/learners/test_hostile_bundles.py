@@ -216,7 +216,7 @@ len(SCORES), len(KINDS)  # look for those of packages on the path, once in a pro
 folders = [Path(name) for name in json.loads(Path(sys.argv[1]).read_text())]
 own = {str(folder / name) for folder in folders for name in (CONFIG, WEIGHTS, REFERENCE)}
 system = (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), sys.argv[2] + "/learners",
-          sys.argv[2] + "/datasets", "/proc/", "/sys/", "/usr/lib", "/usr/share")
+          sys.argv[2] + "/datasets", sys.argv[2] + "/fields", "/proc/", "/sys/", "/usr/lib", "/usr/share")
 seen = fuzzing.watch(
     Path.cwd(), lambda name: name in own or name.startswith(system) or name.isdigit()
 )
