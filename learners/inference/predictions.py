@@ -47,15 +47,16 @@ class Prediction(NamedTuple):
         files and copies of them, NaN if the model measures no distance.
     known : out-of-distribution score, higher for known files; only its order has a meaning. NaN for a bad
         file.
-    more : what only some predictions have, by name; `MORE` has what stands for nothing.
-        windows : predictions of the windows of a recording longer than the model's window, or of the boxes of a picture
-            with several.
-        branch : path down the class tree to the most probable group at each step, with probabilities; a group that is
-            the `label` is on it. Empty without a tree, and for a bad file.
-        offset : seconds from the moment that was asked for to the loudest tile of strain, within a second; NaN if that
-            could be noise. With ``--recentre`` the moment is moved by it.
-        detection : confidence of the detector in the box, or its largest in the picture, in [0, 1]; NaN without a
-            detector.
+    more : what only some predictions have, by name; `MORE` has what stands for nothing. These are
+
+        - ``windows``: predictions of the windows of a recording longer than the model's window, or of the boxes of a
+          picture with several;
+        - ``branch``: path down the class tree to the most probable group at each step, with probabilities; a group that is
+          the `label` is on it. Empty without a tree, and for a bad file;
+        - ``offset``: seconds from the moment that was asked for to the loudest tile of strain, within a second; NaN if that
+          could be noise. With ``--recentre`` the moment is moved by it;
+        - ``detection``: confidence of the detector in the box, or its largest in the picture, in [0, 1]; NaN without a
+          detector.
     """
 
     part: Part
