@@ -141,15 +141,7 @@ class Cluster:
         path_of: Callable[[T], str] | None = None,
         folder: Path | None = None,
     ) -> Iterator[tuple[int, list[R]]]:
-        """Apply `task` to each chunk; yields (chunk number, results) as they are finished.
-
-        Parameters
-        ----------
-        task : function of a module that the workers have; returns one result per item.
-        chunks : lists of items.
-        crashed : result of an item that kills its workers.
-        path_of : returns the absolute path of an item's file; workers must see it if this process does.
-        folder : folder that all workers must see and can write to; created if it does not exist.
+        """As `datasets.spectrograms.workers.Workers.map_chunks`.
 
         Raises
         ------
