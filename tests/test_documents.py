@@ -38,10 +38,7 @@ def test_each_page_is_reached_from_the_front() -> None:
 
 
 #: Flags of other programs and of the benchmarks. (Another test runs the commands.)
-OTHERS = {
-    "--force-directories", "--small", "--rounds", "--peers", "--cpu", "--multi_gpu", "--machine_rank",
-    "--wheel", "--preload", "--main_process_ip", "--num_processes", "--num_machines", "--main_process_port", "--nproc_per_node",
-}  # fmt: skip
+OTHERS = {"--force-directories", "--small", "--rounds", "--peers", "--wheel", "--preload"}
 
 
 def test_each_flag_that_is_named_is_there() -> None:
