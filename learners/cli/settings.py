@@ -127,7 +127,7 @@ class TrainSettings:
         "pictures and strain.",
         limits=Limits(low=1),
     )
-    bs: int = option(16, "Batch size in files, summed over all processes.", limits=Limits(low=1))
+    bs: int = option(16, "Batch size in files.", limits=Limits(low=1))
     accumulate: int | None = option(
         None,
         "Files of an optimizer step, a multiple of --bs: the gradients of several batches are accumulated, which takes the "

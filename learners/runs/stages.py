@@ -77,8 +77,8 @@ log = logging.getLogger(__name__)
 def train(run: Prepared) -> Run:
     """Train the networks of a run; write ``history.csv`` and ``checkpoint/``.
 
-    All processes of a distributed run call it. An interrupted training is resumed. As soon as the head is trained,
-    ``model/`` holds a first model; epochs that improve it replace it.
+    An interrupted training is resumed. As soon as the head is trained, ``model/`` holds a first model; epochs that improve
+    it replace it.
 
     Raises
     ------
