@@ -206,8 +206,7 @@ def train_members(
     Parameters
     ----------
     built : the first network, from `build_network`.
-    on_improvement : called during the training with a copy of the first network, see `Improvements`; not where several
-        processes train.
+    on_improvement : called during the training with a copy of the first network, see `Improvements`.
 
     Raises
     ------
