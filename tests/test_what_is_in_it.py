@@ -1,33 +1,138 @@
-"""The list of parts in `docs/what-is-in-it.md`: nothing on it is gone, and nothing that was promised is missing."""
+"""The list of parts in `docs/what-is-in-it.md`: all that is registered has a row, nothing on it is gone, and nothing that was
+promised is missing."""
 
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 import shlex
+from functools import cache
+from importlib import import_module
+from typing import NamedTuple
 
 import pytest
 
+import fields
 from datasets.core.program import MODULES
+from datasets.core.registry import Registry
+from datasets.items.settings import SPECTROGRAMS
+from datasets.sources.base import SOURCES
+from datasets.steps import reading
 from docs.flags import COMMANDS, parser_of
+from learners.backbones.packaged import PACKAGED
+from learners.cli.flags import PRESETS
 from tests.documented import ROOT
 from tests.notebooks.execute import names
 
 PARTS, PACKAGES = (ROOT / "docs/what-is-in-it.md").read_text("utf-8").split("## Packages")
-ROWS = [
-    [cell.strip(" `") for cell in line.strip("|").split(" | ")]
-    for line in PARTS.splitlines()
-    if re.match(r"\| (?!part )", line)
-]
 
 
-@pytest.mark.parametrize(("part", "file", "command", "test"), ROWS, ids=[row[0] for row in ROWS])
-def test_its_file_command_and_test_are_there(part: str, file: str, command: str, test: str) -> None:
-    assert (ROOT / file).is_file()
-    script, name = test.split("::")
+class Row(NamedTuple):
+    """A row of the page, below the heading of its table; ``registered``: groups and names, as in "sources: raven"."""
+
+    heading: str
+    part: str
+    file: str
+    command: str
+    test: str
+    registered: list[str]
+
+
+@cache
+def fields_here() -> set[str]:
+    """The fields that can be imported; the others are left out."""
+    here = set[str]()
+    for field in pkgutil.iter_modules(fields.__path__):
+        try:
+            import_module(f"fields.{field.name}")
+        except ModuleNotFoundError:
+            continue
+        here.add(field.name)
+    return here
+
+
+def field_of(file: str) -> str:
+    """The field that a file is of; "" for the core."""
+    return file.split("/")[1] if file.startswith("fields/") else ""
+
+
+def rows() -> list[Row]:
+    """The rows of the page but those of fields that are left out."""
+    found, heading = [], ""
+    for line in PARTS.splitlines():
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+        elif re.match(r"\| (?!part )", line):
+            cells = line.strip("|").split(" | ")
+            part, file, command, test = (cell.strip(" `") for cell in cells[:4])
+            registered = re.findall(r"`(.+?)`", "".join(cells[4:]))
+            found.append(Row(heading, part, file, command, test, registered))
+    return [row for row in found if field_of(row.file) in {"", *fields_here()}]
+
+
+ROWS = rows()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.part for row in ROWS])
+def test_its_file_command_and_test_are_there(row: Row) -> None:
+    assert (ROOT / row.file).is_file()
+    script, name = row.test.split("::")
     tree = ast.parse((ROOT / script).read_text("utf-8"))
     assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    check_command(shlex.split(command))
+    check_command(shlex.split(row.command))
+
+
+def registries() -> list[Registry[object]]:
+    """All registries of the program, which are constants of its modules."""
+    found = []
+    for folder in ("app", "datasets", "learners", "secondhand"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            if re.search(r"^[A-Z_]+: Registry\[", file.read_text("utf-8"), re.MULTILINE):
+                module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+                found += [
+                    one for one in vars(import_module(module)).values() if type(one) is Registry
+                ]
+    return list({one.package: one for one in found}.values())
+
+
+def registered() -> set[str]:
+    """Group and name of all that is registered, or found by its name in another way."""
+    steps = (*reading.TABLE, *reading.GROUPS, *reading.SPLITS, *reading.PICTURES)
+    things = {
+        **{one.group: [*one.ours()] for one in registries()},
+        "backbones": [*PACKAGED],
+        "presets": [file.stem for file in PRESETS.glob("*.yaml")],
+        "spectrograms": [file.stem for file in SPECTROGRAMS.glob("*.yaml")],
+        "data": [name for source in SOURCES.ours().values() for name in source.names],
+        "reading": [step.__name__ for step in steps],
+    }
+    return {f"{group}: {name}" for group, names in things.items() for name in names}
+
+
+def test_each_registered_thing_has_a_row_and_no_other_is_named() -> None:
+    named = [name for row in ROWS for name in row.registered]
+    assert len(named) == len(set(named)), "a row each"
+    assert set(named) == registered()
+
+
+def test_every_group_is_asked() -> None:
+    groups = [one.group for one in registries()]
+    assert {"sources", "steps", "calls", "outputs", "scores", "kinds", "commands", "tabs"} < {
+        *groups
+    }
+    assert len(groups) == len(set(groups)), "the page tells them apart by the last word"
+
+
+def test_each_field_has_a_table_of_its_own() -> None:
+    assert {row.heading for row in ROWS if field_of(row.file)} == set(
+        map(str.capitalize, fields_here())
+    )
+    for row in ROWS:
+        field = field_of(row.file)
+        if field:
+            assert row.heading == field.capitalize()
+        assert field or not row.test.startswith("tests/fields/"), "the core does without fields"
 
 
 def check_command(words: list[str]) -> None:
@@ -68,13 +173,13 @@ PROMISED = (
 
 @pytest.mark.parametrize("name", PROMISED)
 def test_what_must_not_be_lost_has_a_row(name: str) -> None:
-    assert any(name in part for part, *_ in ROWS)
+    assert any(name in row.part for row in ROWS)
 
 
 def test_each_file_written_by_hand_has_a_row() -> None:
     folder = ROOT / "learners/scratch"
     files = {str(file.relative_to(ROOT)) for file in folder.glob("[a-z]*.py")}
-    assert files <= {file for _, file, *_ in ROWS}
+    assert files <= {row.file for row in ROWS}
 
 
 def test_each_package_is_imported_by_its_files() -> None:
