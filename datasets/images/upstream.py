@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
@@ -9,6 +10,10 @@ if TYPE_CHECKING:
 
 #: Numbers of the tags of a TIFF (TIFF 6.0, sections 2 and 8).
 _BITS, _SAMPLES, _PLANAR = 258, 277, 284
+#: FFmpeg gets an open file, may decode nothing else, and opens no other.
+_BMP_ALONE = {
+    "codec_whitelist": "bmp", "format_whitelist": "bmp_pipe", "protocol_whitelist": "",
+}  # fmt: skip
 
 
 def planes_described(picture: Image.Image) -> Image.Image:
@@ -33,41 +38,20 @@ def planes_described(picture: Image.Image) -> Image.Image:
 
 
 def rle4_decoded(picture: Image.Image, file: BinaryIO) -> Image.Image:
-    """A bitmap that is compressed to runs of four-bit pixels, decoded; any other picture as it is.
+    """A bitmap that is compressed to runs of four-bit pixels, decoded by FFmpeg; any other picture as it is.
 
     Pillow's decoder drops half a byte of an odd run, and does not stop at the end of a row.
     """
     if picture.format != "BMP" or picture.info.get("compression") != 2:
         return picture
-    import numpy as np
+    import av
     from PIL import Image
 
-    file.seek(picture.tile[0].offset)  # type: ignore[attr-defined]
-    body = file.read()
-    width, height = picture.size
-    pixels = np.zeros((height, width), np.uint8)
-    x = y = at = 0
-    while True:
-        count, value = body[at : at + 2]  # ValueError where the file ends before the picture
-        at += 2
-        if count or value > 2:
-            stored = np.frombuffer(
-                body, np.uint8, 1 if count else (value + 1) // 2, at - bool(count)
-            )
-            at += 0 if count else len(stored) + len(stored) % 2
-            run = np.resize(np.stack([stored >> 4, stored & 15], -1).ravel(), count or value)
-            if y < height:
-                pixels[y, x : x + len(run)] = run[: max(0, width - x)]
-            x += len(run)
-        elif value == 2:
-            x, y, at = x + body[at], y + body[at + 1], at + 2
-        else:
-            x, y = 0, y + 1
-            if value == 1 or y == height:
-                break
-    palette = picture.palette  # getpalette would decode the picture
-    if palette is None:  # black and white, or all grey
-        return Image.fromarray(pixels[::-1] * np.uint8(255 if picture.mode == "1" else 1))
-    decoded = Image.fromarray(pixels[::-1])
-    decoded.putpalette(palette.palette, palette.rawmode or "RGB")
-    return decoded
+    file.seek(2)
+    stated = int.from_bytes(file.read(4), "little")
+    if file.seek(0, os.SEEK_END) < stated:  # FFmpeg leaves the rest black
+        raise OSError("the file ends before the picture")
+    file.seek(0)
+    with av.open(file, "r", format="bmp_pipe", options=_BMP_ALONE) as container:
+        frame = next(container.decode(video=0))
+        return Image.fromarray(frame.to_ndarray(format="rgb24"))

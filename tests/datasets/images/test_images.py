@@ -171,8 +171,9 @@ def four_bit_runs(rows: np.ndarray) -> bytes:
         body += b"\0\0"
     palette = b"".join(bytes((10 * i, 0, 255 - i, 0)) for i in range(16))
     sizes = (40, rows.shape[1], rows.shape[0], 1, 4, 2, len(body) + 2, 0, 0, 16, 16)
-    head = b"BM" + struct.pack("<IHHI", 0, 0, 0, 54 + 64) + struct.pack("<IiiHHIIiiII", *sizes)
-    return head + palette + body + b"\0\1"
+    length = 54 + 64 + len(body) + 2
+    head = b"BM" + struct.pack("<IHHI", length, 0, 0, 54 + 64)
+    return head + struct.pack("<IiiHHIIiiII", *sizes) + palette + body + b"\0\1"
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 40, 255])
@@ -367,7 +368,9 @@ def test_four_bit_runs_may_end_in_their_last_row(palette, colours):
     """Pillow's decoder, which counts otherwise, takes no part in it; two greys are no palette there."""
     body = bytes((3, 0x01, 0, 0, 0, 3, 0x10, 0x10, 0, 1))
     sizes = (40, 3, 2, 1, 4, 2, len(body), 0, 0, 2, 2)
-    head = b"BM" + struct.pack("<IHHI", 0, 0, 0, 54 + 8) + struct.pack("<IiiHHIIiiII", *sizes)
+    length = 54 + len(palette) + len(body)
+    head = b"BM" + struct.pack("<IHHI", length, 0, 0, 54 + len(palette))
+    head += struct.pack("<IiiHHIIiiII", *sizes)
     opened = np.asarray(open_picture(head + palette + body))
     np.testing.assert_array_equal(opened, np.asarray(colours)[[[1, 0, 1], [0, 1, 0]]])
 
