@@ -1,4 +1,4 @@
-"""Opens audio files safely: WAV, FLAC, OGG, Opus, MP3 and AIFF with soundfile, M4A with av.
+"""Opens audio files safely: WAV, FLAC, OGG, Opus, MP3 and AIFF with soundfile; M4A, and MP3 of unknown length, with av.
 
 Headers are untrusted. Their values are checked against the limits below and the size of the file before
 memory is allocated, and samples are decoded in blocks. So a WAV file whose header claims 80 GB costs no more than
@@ -12,7 +12,7 @@ import logging
 import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets.audio.lengths import Stated, stated_length
-from datasets.audio.m4a import Mp4Sound, is_mp4
+from datasets.audio.ffmpeg import Mp3Sound, Mp4Sound, is_mp4
+from datasets.audio.lengths import Stated, flac_length, stated_length
 from datasets.core.address import local
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, OutsideFile, SecondhandError, counted
 from datasets.core.limits import unread
@@ -223,57 +223,27 @@ def loudness(signal: NDArray[np.floating], rate: int) -> float:
     return 10 * math.log10(loudest) if loudest > 1e-14 else -math.inf
 
 
-class _Patched(io.RawIOBase):
-    """A file some bytes of which are read as others, and with a header that is not in it."""
+class _Patched(io.FileIO):
+    """A file some bytes of which are read as others."""
 
-    def __init__(self, path: str | os.PathLike[str], stated: Stated) -> None:
-        self._file = io.FileIO(path)
-        self._patches = stated.patches
-        self._at, self._header = stated.header or (0, b"")
-        self._size = os.fstat(self._file.fileno()).st_size + len(self._header)
-        self._place = 0
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._place
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
-        self._place = max(base + offset, 0)
-        return self._place
+    def __init__(self, path: str | os.PathLike[str], patches: Iterable[tuple[int, bytes]]) -> None:
+        super().__init__(path)
+        self._patches = patches
 
     def readinto(self, buffer: Any) -> int:
-        view, begin = memoryview(buffer).cast("B"), self._place
-        behind = self._at + len(self._header)
-        if begin < self._at:
-            view = view[: self._at - begin]  # a reader asks again for the rest
-        if self._at <= begin < behind:
-            content = self._header[begin - self._at : begin - self._at + len(view)]
-            view[: len(content)] = content
-            count = len(content)
-        else:
-            self._file.seek(begin - (len(self._header) if begin >= behind else 0))
-            count = self._file.readinto(view) or 0
+        begin = self.tell()
+        count = super().readinto(buffer) or 0
+        view = memoryview(buffer).cast("B")
         for at, content in self._patches:
             first, last = max(at, begin), min(at + len(content), begin + count)
             if first < last:
                 view[first - begin : last - begin] = content[first - at : last - at]
-        self._place = begin + count
         return count
 
 
 @contextmanager
 def _open(path: str | os.PathLike[str]) -> Iterator[tuple[Any, AudioInfo]]:
-    """Open a soundfile.SoundFile or Mp4Sound and check its header; errors become BadFile."""
+    """Open a soundfile.SoundFile or FfmpegSound and check its header; errors become BadFile."""
     import soundfile
 
     try:
@@ -287,13 +257,22 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[Any, AudioInfo]]:
                 stated = stated_length(stream, size)
             except OSError as error:
                 raise unread(path, error) or BadFile(path, f"cannot be opened: {error}") from None
+
+            def patched() -> Any:
+                content = stack.enter_context(_Patched(here, stated.patches))
+                return stack.enter_context(soundfile.SoundFile(io.BufferedReader(content)))
+
             if is_mp4(head):
                 file: Any = stack.enter_context(Mp4Sound(path))
-            elif stated.patches or stated.header:
-                patched = stack.enter_context(io.BufferedReader(_Patched(here, stated)))
-                file = stack.enter_context(soundfile.SoundFile(patched))
+            elif stated.guessed:
+                file = stack.enter_context(Mp3Sound(path))
+            elif stated.patches:
+                file = patched()
             else:
                 file = stack.enter_context(soundfile.SoundFile(os.fsencode(here)))
+                if file.format == "FLAC":
+                    stated = flac_length(stream, file)
+                    file = patched() if stated.patches else file
             yield file, _checked_info(file, path, size, stated)
     except soundfile.LibsndfileError as error:
         detail = str(error.error_string).rstrip(".").lower()

@@ -1,6 +1,7 @@
-"""Reads AAC and Apple Lossless from MP4 containers (`.m4a`, as phones record it), with FFmpeg.
+"""Reads with FFmpeg what libsndfile does not: AAC and Apple Lossless in MP4 containers (`.m4a`, as phones record it), and
+MP3 streams whose header does not say how long they are.
 
-FFmpeg gets an open file without a name, may open no other file, and may decode these two codecs only. It allocates
+FFmpeg gets an open file without a name, may open no other file, and may decode these three codecs only. It allocates
 what a container claims, up to 2 GiB for a table; the processes that open files for the commands have less than that
 to give several times (`datasets.core.processes.ROOM`).
 """
@@ -8,8 +9,10 @@ to give several times (`datasets.core.processes.ROOM`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Any, BinaryIO, Self
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, BinaryIO, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +20,8 @@ from numpy.typing import NDArray
 from datasets.core.address import local
 from datasets.core.errors import BadFile
 
-_CODECS = ("aac", "alac")
-_OPTIONS = {
-    "codec_whitelist": ",".join(_CODECS),
-    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2",
-    "protocol_whitelist": "",
-    "enable_drefs": "0",  # samples in another file
-    "use_absolute_path": "0",
-    "ignore_chapters": "1",
-    "max_streams": "8",
-}
 #: Samples to decode before the requested one: four packets of AAC, whose windows overlap and whose bands may
-#: be predicted from earlier packets.
+#: be predicted from earlier packets; seven of MP3, which uses bits of earlier ones.
 _BEFORE = 8192  # samples
 _MAX_BOXES = 4096  # of a container, on its first level; phones write a handful
 
@@ -38,37 +31,65 @@ def is_mp4(head: bytes) -> bool:
     return head[4:8] == b"ftyp"
 
 
-class Mp4Sound:
+class FfmpegSound:
     """An open recording, with the used part of the interface of `soundfile.SoundFile`.
+
+    Attributes
+    ----------
+    format : as libsndfile calls it.
+    demuxers, codecs : those of FFmpeg that may run, of which the first demuxer does.
+    options : further ones of the demuxer.
 
     Raises
     ------
     BadFile : no sound, another codec, or an implausible container; also raised by `read`.
     """
 
-    format = "M4A"
+    format: ClassVar[str]
+    demuxers: ClassVar[tuple[str, ...]]
+    codecs: ClassVar[tuple[str, ...]]
+    options: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         self._container: Any = None
         self._file = open(local(path), "rb")  # noqa: SIM115 it is closed by __exit__
         try:
-            if _is_cut(self._file):
-                raise BadFile(
-                    path, "damaged or truncated: a box of its container is longer than it"
-                )
+            self.check()
             self.samplerate = self.channels = 0
             self.seek(0)
             first = next(self._frames, None)  # AAC may have twice the rate of its header
-            if first is None or self._stream.duration is None:
+            length = self.length()
+            if first is None or length is None:
                 raise BadFile(path, "damaged or truncated: it contains no sound")
             self.samplerate, self.channels = int(first.sample_rate), first.layout.nb_channels
-            self.frames = round(self._stream.duration * self._stream.time_base * self.samplerate)
+            self.frames = round(length * self._stream.time_base * self.samplerate)
             self.subtype = self._stream.codec_context.name.upper()
             self.seek(0)
         except BaseException:
             self.__exit__()
             raise
+
+    def check(self) -> None:
+        """Raise BadFile if the file was cut off where FFmpeg would take what is there for all."""
+
+    def length(self) -> int | None:
+        """Length of the stream in its own units; None if it is not known."""
+        length: int | None = self._stream.duration
+        return length
+
+    @classmethod
+    def opened(cls, file: BinaryIO) -> Any:
+        """A container of FFmpeg."""
+        import av
+
+        options = {
+            "codec_whitelist": ",".join(cls.codecs),
+            "format_whitelist": ",".join(cls.demuxers),
+            "protocol_whitelist": "",
+            **cls.options,
+        }
+        return av.open(file, "r", format=cls.demuxers[0], options=options)
 
     def __enter__(self) -> Self:
         return self
@@ -120,9 +141,9 @@ class Mp4Sound:
             if self._container is not None:
                 self._container.close()
             self._file.seek(0)
-            self._container = av.open(self._file, "r", format="mov", options=_OPTIONS)
+            self._container = self.opened(self._file)
             self._stream = self._sound()
-            if self.samplerate:
+            if self.samplerate and sample > 0:
                 at = int(sample / self.samplerate / self._stream.time_base)
                 at += self._stream.start_time or 0
                 self._container.seek(at, stream=self._stream)
@@ -148,7 +169,7 @@ class Mp4Sound:
             raise BadFile(self._path, "an MP4 container without sound")
         context = streams.audio[0].codec_context
         name = context.name if context else "an unknown codec"
-        if name not in _CODECS:
+        if name not in self.codecs:
             raise BadFile(
                 self._path,
                 f"{name} in an MP4 container is not supported: convert it to WAV or FLAC",
@@ -166,6 +187,45 @@ class Mp4Sound:
         if values.dtype.kind == "i":
             values = values * np.float32(2.0 ** (1 - 8 * values.itemsize))
         return values.T.astype(np.float32)
+
+
+class Mp4Sound(FfmpegSound):
+    """AAC or Apple Lossless in an MP4 or MOV container."""
+
+    format = "M4A"
+    demuxers = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2")
+    codecs = ("aac", "alac")
+    options = MappingProxyType({
+        "enable_drefs": "0",  # samples in another file
+        "use_absolute_path": "0",
+        "ignore_chapters": "1",
+        "max_streams": "8",
+    })  # fmt: skip
+
+    def check(self) -> None:
+        if _is_cut(self._file):
+            raise BadFile(
+                self._path, "damaged or truncated: a box of its container is longer than it"
+            )
+
+
+class Mp3Sound(FfmpegSound):
+    """MP3, whose frames are counted."""
+
+    format = "MP3"
+    demuxers = ("mp3",)
+    codecs = ("mp3float",)
+
+    def length(self) -> int | None:
+        state = os.fstat(self._file.fileno())
+        return _length_of_mp3(self._file.name, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)  # once for a recording of many windows
+def _length_of_mp3(path: str, _size: int, _changed: int) -> int:
+    """Length of all frames in the units of their stream."""
+    with open(path, "rb") as file, Mp3Sound.opened(file) as container:
+        return sum(packet.duration or 0 for packet in container.demux(audio=0))
 
 
 def _is_cut(file: BinaryIO) -> bool:
