@@ -1,4 +1,4 @@
-"""Reading, from what ``--data`` names to the rows to train on: the list of its steps.
+"""Reading, from what ``--data`` names to the rows to train on: the list of its steps, and the short ones of them.
 
 Each takes the items and returns others. A field adds a step in front of one of these (`datasets.steps.base.STEPS`).
 """
@@ -11,31 +11,90 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import SecondhandError, first_left_out
+from datasets.items import describe
+from datasets.items.checks import LABELLED, apply_corrections, drop_copies, usable_rows
+from datasets.items.facts import Corrections, Inputs, Labelled, Looks, Protocol, Unsplit
 from datasets.items.items import Items
 from datasets.items.loaded import Loaded
+from datasets.items.settings import SplitSettings
+from datasets.kinds.base import PictureInfo
 from datasets.sources.base import ReadOptions
 from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.steps.background import add_background
 from datasets.steps.base import Asked, Run, added_before
-from datasets.steps.check import check
-from datasets.steps.classes import sort_by_class
-from datasets.steps.copies import leave_out_copies
-from datasets.steps.corrections import correct
+from datasets.steps.classes import are_empty, sort_by_class
 from datasets.steps.earlier import read_earlier
-from datasets.steps.empty_sources import refuse_empty_sources
 from datasets.steps.groups import group
 from datasets.steps.near_duplicates import group_near_duplicates
 from datasets.steps.negatives import train_on_background
 from datasets.steps.rehearsal import rehearse
 from datasets.steps.rendering import Rows, render
 from datasets.steps.sessions import group_sessions
-from datasets.steps.sources import read_sources
+from datasets.steps.sources import Sources, is_one_of_several, read_sources
 from datasets.steps.spectrogram import Drawing, choose_spectrogram
 from datasets.steps.split import split
-from datasets.steps.summing_up import sum_up
 from datasets.steps.unknown import add_unknown
 from datasets.steps.windows import place_in_recordings
+
+
+def check(items: Items, asked: Asked) -> Items:
+    """Reject files of another kind and, if files are opened, those that are missing, empty or unreadable."""
+    lookup, looks = items.fact(Inputs).lookup, dict[str, PictureInfo]()
+    frame, bad = usable_rows(items.frame, items.kind, looks, check=asked.check, lookup=lookup)
+    return replace(items, frame=frame).leaving_out(bad).knowing(Looks(looks))
+
+
+def refuse_empty_sources(items: Items, asked: Asked) -> Items:
+    """The same items.
+
+    Raises
+    ------
+    SecondhandError : a source of several has no usable file to train on.
+    """
+    sources = items.fact(Sources)
+    if not asked.options.learned or len(sources.of_rows) < 2 or items.fact(Inputs).lookup:
+        return items
+    filled = {sources.of_rows[number] for number in items.frame["source"].unique()}
+    for name in sources.names:
+        if name in filled or is_one_of_several(name, sources.names, asked.options):
+            continue
+        unusable = [*items.rejected[sources.rejected :]]
+        raise SecondhandError(
+            f"--data {name}: no usable {items.kind} file in it{first_left_out(unusable)}"
+        )
+    return items
+
+
+def correct(items: Items, asked: Asked) -> Items:
+    """Give each content its latest label, if several sources label it and the items are for training
+    (`datasets.items.checks.apply_corrections`)."""
+    if not asked.options.learned:
+        frame = items.frame.drop(columns=["source", LABELLED], errors="ignore")
+        return replace(items, frame=frame)
+    frame, replaced, copies = apply_corrections(items.frame, items.fact(Inputs).lookup)
+    return replace(items, frame=frame).leaving_out(copies).knowing(Corrections(replaced))
+
+
+def leave_out_copies(items: Items, asked: Asked) -> Items:
+    """Keep one row of each content (`datasets.items.checks.drop_copies`); all labelled spans are kept as a fact."""
+    frame = items.frame
+    spans = frame.loc[~are_empty(items, asked), ["path", "label", "start", "end"]]
+    frame, copies = drop_copies(
+        frame,
+        lookup=items.fact(Inputs).lookup,
+        several_labels=not asked.options.learned,
+    )
+    return replace(items, frame=frame).leaving_out(copies).knowing(Labelled(spans))
+
+
+def sum_up(items: Items, asked: Asked) -> Items:
+    """Log classes by splits and what was left out, and settle the evaluation protocol."""
+    before, rows = items.fact(Unsplit).frame, items.fact(Rows).known
+    protocol = describe.describe_protocol(items, before, asked.of(SplitSettings))
+    describe.log_lines(describe.overview(items, Loaded(items, rows, None).windows))
+    return items.knowing(Protocol(protocol))
+
 
 #: What the sources hold: usable files with clean labels, without splits but for those that the data name.
 TABLE = (

@@ -12,7 +12,7 @@ from datasets.items.items import Items
 from datasets.steps.base import Asked
 from datasets.steps.reading import read_items
 from learners.cli.settings import Settings
-from learners.runs.resize import LOST, lost_by_crop
+from learners.runs.run import LOST, lost_by_crop
 
 
 def table(folder: Path, *shapes: tuple[int, int]) -> Items:
