@@ -5,7 +5,9 @@ This is the one file outside of `fields/` that names them and their words; it im
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
+from pkgutil import iter_modules
 from typing import NamedTuple
 
 #: A model that was trained on boxes of pictures, and not on whole pictures.
@@ -63,9 +65,11 @@ SHIPPED: dict[str, Shipped] = {
 def left_out() -> list[str]:
     """The fields that are not here."""
     try:
-        return [name for name in SHIPPED if find_spec(f"fields.{name}") is None]
-    except ModuleNotFoundError:  # without any
+        folders = import_module("fields").__path__
+    except ModuleNotFoundError:
         return [*SHIPPED]
+    here = {one.name for one in iter_modules(folders) if find_spec(f"fields.{one.name}")}
+    return [name for name in SHIPPED if name not in here]
 
 
 def needed_for(word: str) -> str:
