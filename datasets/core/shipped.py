@@ -52,7 +52,7 @@ SHIPPED: dict[str, Shipped] = {
         reads="tables of triggers (with --strain) and gwosc:EVENT",
         marks=("gwosc:", ".xml", ".xml.gz"),
     ),
-    "loop": Shipped(("audit", "discover", "Embeddings", "Pool", "search", "suggest")),
+    "loop": Shipped(("--label", "--pool", "audit", "discover", "Embeddings", "Pool", "search", "suggest")),
     "recordings": Shipped(
         ("--events", "--format audacity", "--format raven", "--gap"),
         needs=_events_of("sound"),
