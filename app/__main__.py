@@ -5,7 +5,7 @@ Serve a web page for one or several models. By default only this computer can op
 examples:
   secondhand app                                     # the newest model in runs/
   secondhand app runs/photos/model runs/birds/model
-  secondhand app runs/photos/model --label new/ --feedback corrections/
+  secondhand app runs/photos/model --feedback corrections/
   secondhand app --train                             # train a model from the page
   secondhand app runs/photos/model --host 0.0.0.0 --auth NAME:PASSWORD
 """
@@ -25,10 +25,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.settings import PageSettings
+from app.tabs import sections
 from datasets.core.errors import SecondhandError
 from datasets.core.program import installed_commands
 from learners.cli import console
-from learners.cli.flags import read_call
+from learners.cli.commands import with_sections
+from learners.cli.flags import call_parser
 from learners.machine.acceleration import keep_memory_on_cpu
 
 log = logging.getLogger(__name__)
@@ -52,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    settings = read_call(PageSettings, argv, __doc__)
+    parser = call_parser(__doc__, PageSettings, *sections())
+    settings = with_sections(PageSettings, sections(), parser.chosen(argv))
+    settings.check()
     console.log_to_terminal()
     keep_memory_on_cpu(settings.device)
     if not settings.local and not settings.auth:
@@ -69,8 +73,9 @@ def _main(argv: Sequence[str] | None) -> int:
         settings.models = [str(newest_model() or train_demo())]
     models, failed = load_each(settings)
     for error in failed.values():
-        # Labels and pools belong to the first model that is named.
-        if (not models and settings.train is None) or settings.label or settings.pool:
+        # What fields add belongs to the first model that is named.
+        asked = any(section != type(section)() for section in settings.added)
+        if asked or (not models and settings.train is None):
             raise error
         print(f"warning: {error}", file=sys.stderr)
     log.info("Building the page …")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from datasets.cli.conflicts import Conflict, Refused
 from datasets.cli.options import Checked, Limits, option, positional
+from learners.cli.commands import Sectioned
 
 #: Addresses that only this computer reaches.
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -57,23 +58,15 @@ class FeatureSettings(Checked):
         bare="runs",
         metavar="FOLDER",
     )
-    label: Path | None = option(
-        None,
-        "Add a tab to label the files of this folder, in the order that the first model suggests, or those of a "
-        "table that secondhand audit drew, which gets the labels. Those of a folder go to NAME-labels.csv in the "
-        "folder of --feedback, else in the current one. Default: off.",
-    )
-    pool: Path | None = option(
-        None,
-        "Add a button that finds files similar to a prediction, with the first model, in this folder or .parquet "
-        "file (of search --embeddings). Default: off.",
-    )
     device: str = option("auto", "Device: auto, cpu, cuda or cuda:N.", metavar="NAME")
 
 
 @dataclass(kw_only=True)
-class PageSettings(FeatureSettings, LimitSettings):
-    """network and access"""
+class PageSettings(Sectioned, FeatureSettings, LimitSettings):
+    """network and access
+
+    ``added`` : the settings of `app.tabs`.
+    """
 
     models: list[str] = positional(
         "Model folders, or hf:USER/NAME. Default: the newest model in runs/.", []
@@ -113,10 +106,6 @@ class PageSettings(FeatureSettings, LimitSettings):
             "write NAME:PASSWORD",
             of=lambda pairs: not all(name and password for name, password in split_pairs(pairs)),
             secret=True,
-        ),
-        *(
-            Conflict(name, "train", remedy="name a model folder", unless="models")
-            for name in ("label", "pool")
         ),
         Conflict(
             "train",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from app.labels import Labels
     from app.serving import Served
     from app.settings import PageSettings
+    from learners.cli.commands import Section
 
 
 class Taught(NamedTuple):
@@ -57,14 +58,25 @@ class Opened:
 
 @dataclass(frozen=True)
 class Tab:
-    """What a field adds: ``open`` gives it for the settings of a page and its first model; None if they do not ask for
-    it."""
+    """What a field adds to the page of the first model.
+
+    Attributes
+    ----------
+    open : gives it for the settings of a page and its first model; None if they do not ask for it.
+    section : the flags that ask for it; None for none.
+    """
 
     name: str
     open: Callable[[PageSettings, Served], Opened | None]
+    section: type[Section] | None = None
 
 
 TABS: Registry[Tab] = Registry("app.tabs")
+
+
+def sections() -> list[type[Section]]:
+    """The flags that fields add."""
+    return [tab.section for tab in TABS.ours().values() if tab.section is not None]
 
 
 def taught_by(opened: Sequence[Opened]) -> list[Taught]:

@@ -71,7 +71,9 @@ def __getattr__(name: str) -> Any:
     elif not name.startswith("_") and name in _names_of_fields():
         value = _names_of_fields()[name].get()
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from datasets.core.shipped import needed_for
+
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{needed_for(name)}")
     globals()[name] = value
     return value
 

@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 import secondhand
 from datasets.core.errors import did_you_mean
 from datasets.core.program import CALLED
+from datasets.core.shipped import needed_for
 from secondhand.commands import COMMANDS
 
 
@@ -24,9 +25,9 @@ def main() -> None:
     ours = COMMANDS.ours()
     others = {} if command in ours else _commands_of_others()
     if command not in {*ours, *others}:
-        hint = did_you_mean(command, [*ours, *others])
-        hint = hint or " secondhand --help lists the commands."
-        print(f"error: there is no command {command}.{hint}", file=sys.stderr)
+        hint = did_you_mean(command, [*ours, *others]) or " secondhand --help lists the commands."
+        hint = needed_for(command) or f".{hint}"
+        print(f"error: there is no command {command}{hint}", file=sys.stderr)
         sys.exit(2)
     # For the processes that this one starts; those of multiprocessing are told sys.path.
     paths = [str(secondhand.HOME), os.environ.get("PYTHONPATH", "")]

@@ -10,6 +10,7 @@ from pathlib import Path
 from docs.flags import COMMANDS, page, parser_of
 from learners.cli.settings import Settings
 from tests.documented import ROOT
+from tests.left_out import is_left_out, words_left_out
 
 
 def test_each_page_is_reached_from_the_front() -> None:
@@ -50,7 +51,7 @@ def test_each_flag_that_is_named_is_there() -> None:
         names = set(
             re.findall(r"(?<![\w-])--[a-z][a-z_-]*", " ".join(re.findall(r"`[^`]+`", text)))
         )
-        assert names - ours - OTHERS == set(), document.name
+        assert names - ours - OTHERS - words_left_out() == set(), document.name
 
 
 def test_the_page_of_flags_has_each_setting_with_its_range_and_default() -> None:
@@ -68,7 +69,9 @@ def test_each_promise_of_the_security_page_names_a_test_and_each_is_there() -> N
         tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
         assert tests, row
         for file, test in tests:
-            assert f"def {test}(" in (ROOT / file).read_text("utf-8"), f"{file}::{test}"
+            assert is_left_out(file) or f"def {test}(" in (ROOT / file).read_text("utf-8"), (
+                f"{file}::{test}"
+            )
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"`make ([\w-]+)`", text)
     assert targets
@@ -105,5 +108,7 @@ def test_each_file_and_test_that_is_named_is_there() -> None:
             r"`((?:app|benchmarks|datasets|docs|learners|notebooks|tests)/[\w/.-]*)(?:::(\w+))?`",
             document.read_text("utf-8"),
         ):
+            if is_left_out(name):
+                continue
             assert (ROOT / name).exists(), f"{document.name}: {name}"
             assert f"def {test}" in (ROOT / name).read_text("utf-8") if test else True, test

@@ -4,18 +4,16 @@ promised is missing."""
 from __future__ import annotations
 
 import ast
-import pkgutil
 import re
 import shlex
-from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
 import pytest
 
-import fields
 from datasets.core.program import MODULES
 from datasets.core.registry import Registry
+from datasets.core.shipped import SHIPPED, left_out
 from datasets.items.settings import SPECTROGRAMS
 from datasets.sources.base import SOURCES
 from datasets.steps import reading
@@ -23,6 +21,7 @@ from docs.flags import COMMANDS, parser_of
 from learners.backbones.packaged import PACKAGED
 from learners.cli.flags import PRESETS
 from tests.documented import ROOT
+from tests.left_out import is_left_out
 from tests.notebooks.execute import names
 
 PARTS, PACKAGES = (ROOT / "docs/what-is-in-it.md").read_text("utf-8").split("## Packages")
@@ -39,17 +38,9 @@ class Row(NamedTuple):
     registered: list[str]
 
 
-@cache
 def fields_here() -> set[str]:
-    """The fields that can be imported; the others are left out."""
-    here = set[str]()
-    for field in pkgutil.iter_modules(fields.__path__):
-        try:
-            import_module(f"fields.{field.name}")
-        except ModuleNotFoundError:
-            continue
-        here.add(field.name)
-    return here
+    """The fields that are not left out."""
+    return {*SHIPPED} - {*left_out()}
 
 
 def field_of(file: str) -> str:
@@ -68,7 +59,7 @@ def rows() -> list[Row]:
             part, file, command, test = (cell.strip(" `") for cell in cells[:4])
             registered = re.findall(r"`(.+?)`", "".join(cells[4:]))
             found.append(Row(heading, part, file, command, test, registered))
-    return [row for row in found if field_of(row.file) in {"", *fields_here()}]
+    return [row for row in found if not is_left_out(row.file)]
 
 
 ROWS = rows()

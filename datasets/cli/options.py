@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from datasets.core.errors import SecondhandError, one_line, quoted
+from datasets.core.shipped import needed_for
 
 if TYPE_CHECKING:
     from datasets.core.registry import Registry
@@ -263,7 +264,9 @@ def check_names(
             near = difflib.get_close_matches(key.strip("'"), names, n=1)
             suggestions.append(key + (f" (did you mean {near[0]!r}?)" if near else ""))
         more = f" and {len(wrong) - 20} more" if len(wrong) > 20 else ""
-        raise _settings_error(f"{flag} {source}", f"unknown {', '.join(suggestions)}{more}")
+        flags = (f"--{str(key).replace('_', '-')}" for key in content if key not in names)
+        missed = next(filter(None, map(needed_for, flags)), "")
+        raise _settings_error(f"{flag} {source}", f"unknown {', '.join(suggestions)}{more}{missed}")
 
 
 def as_yaml(values: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ from datasets.cli.options import (
 from datasets.core.address import as_path, hidden, remembered
 from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.program import installed_commands
+from datasets.core.shipped import needed_for
 
 T = TypeVar("T", bound=Checked)
 
@@ -336,7 +337,8 @@ class Parser(argparse.ArgumentParser):
         if not word.startswith("-"):
             example = f", such as --data {word}" if "--data" in known else ""
             return f"unexpected {word}. Write the flag before it{example}."
-        return self.elsewhere(word) or f"there is no flag {word}.{did_you_mean(word, known)}"
+        hint = needed_for(word) or f".{did_you_mean(word, known)}"
+        return self.elsewhere(word) or f"there is no flag {word}{hint}"
 
 
 def help_of(item: Field[Any]) -> str:

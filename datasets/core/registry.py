@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Protocol, TypeVar
 
 from datasets.core.errors import SecondhandError, did_you_mean
+from datasets.core.shipped import needed_for
 
 
 class Named(Protocol):
@@ -90,7 +91,10 @@ class Registry(Mapping[str, T]):
     def find(self, name: str, flag: str) -> T:
         """The thing of a name; raises SecondhandError naming the ``flag`` if there is none."""
         if problem := self.problem(name):
-            raise SecondhandError(f"{flag} {name}: {problem}")
+            missed = needed_for(f"{flag} {name}")
+            raise SecondhandError(
+                f"{flag} {name}: {problem.rstrip('.') if missed else problem}{missed}"
+            )
         return self[name]
 
     def problem(self, name: str) -> str:

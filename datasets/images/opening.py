@@ -26,6 +26,7 @@ from datasets.core.address import local
 from datasets.core.checked import check_fields, one_of
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, SecondhandError, first_line
 from datasets.core.limits import unread
+from datasets.core.shipped import needed_to_read
 from datasets.images.standalone import fit, rgb, short_side
 from datasets.images.upstream import planes_described, rle4_decoded
 
@@ -199,7 +200,8 @@ def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:
     if isinstance(error, UnidentifiedImageError):
         message = f"not a picture in a supported format ({', '.join(FORMATS)}, HEIC)"
         empty = not (source if isinstance(source, bytes) else os.path.getsize(local(source)))
-        return "empty file" if empty else message
+        of_field = "" if isinstance(source, bytes) else needed_to_read(os.fspath(source))
+        return "empty file" if empty else message + of_field
     if isinstance(error, Image.DecompressionBombError):
         # Pillow checks its own limit while it reads the header, before `_check_size` can.
         count = re.search(r"\d+", str(error))

@@ -135,8 +135,8 @@ class SplitSettings:
     group_by: str | None = option(
         None,
         "Regular expression on the file name, such as '^(.+?)-' for SITE-DATE.jpg. Files with the same text in its "
-        "first group are never divided between training and test. deployment groups by the deployments of --deployments "
-        "or of the table in --data.",
+        "first group are never divided between training and test. deployment groups by the deployments of the files, such "
+        "as a table in --data names in the column deployment.",
         metavar="REGEX|deployment",
     )
     near_duplicates: Literal["keep-together", "ignore"] = option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from datasets.core.address import as_path, ask_again
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.registry import Registry
+from datasets.core.shipped import needed_to_read
 from datasets.items.labels import MULTI
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def find_source(name: str, options: ReadOptions) -> Source:
     if not path.exists():
         names = ", ".join(one for source in in_order() for one in source.names)
         raise SecondhandError(
-            f"--data {name}: there is no such folder or file. Names of data without a file are {names}"
+            f"--data {name}: there is no such folder or file. Names of data without a file are {names}{needed_to_read(name)}"
         )
     formats = [
         one.reads
@@ -169,7 +170,7 @@ def find_source(name: str, options: ReadOptions) -> Source:
     ]
     raise SecondhandError(
         f"{name}: neither {', nor '.join(formats)}. Write other formats into a CSV file with the "
-        "columns path,label"
+        f"columns path,label{needed_to_read(name)}"
     )
 
 

@@ -21,6 +21,7 @@ from datasets.core.errors import (
 )
 from datasets.core.part import PART_COLUMNS
 from datasets.core.recorded import SEQUENCES
+from datasets.core.shipped import needed_for
 from datasets.items.checks import (
     CLUSTER_COLUMNS,
     GUESSES,
@@ -298,7 +299,9 @@ def _no_column(
             if any(find_kind(text) or below.find(text) for text in cell)
         ]  # fmt: skip
         like = f"If {' or '.join(files[:3])} names the files, add --path-column and its name"
-        sentences += [like if files else "For a table of triggers, add --strain"]
+        sentences += [
+            like if files else f"For a table of triggers, add --strain{needed_for('--strain')}"
+        ]
         sentences += [
             f"No file in {path.parent} or below is called {quoted(cell.iat[0])}, as {quoted(name)} says"
             for name, cell in first.items() if len(cell) and plain(name) in PATHS and not files

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pandas as pd
 
 from datasets.core.errors import SecondhandError
+from datasets.core.shipped import needed_for
 from datasets.items.columns import GROUPING, is_rehearsed
 from datasets.items.facts import Groups
 from datasets.items.items import Items
@@ -34,10 +35,23 @@ def group(items: Items, asked: Asked) -> Items:
 
 
 def named_groups(frame: pd.DataFrame, asked: Asked) -> pd.DataFrame:
-    """The rows with the groups of ``--group-by``: a column that a step has filled, or what an expression finds in their names."""
+    """The rows with the groups of ``--group-by``: a column that a step has filled, or what an expression finds in their names.
+
+    Raises
+    ------
+    SecondhandError : a name does not match the expression, or the column is empty; an empty group would mean "no group",
+        and the split could leak.
+    """
     by = str(asked.of(SplitSettings).group_by)
-    groups = frame[by] if by in GROUPING else groups_from_names(frame["path"], by)
-    return frame.assign(group=groups)
+    if by not in GROUPING:
+        return frame.assign(group=groups_from_names(frame["path"], by))
+    without = frame["path"][frame[by].eq("")]
+    if len(without):
+        raise SecondhandError(
+            f"--group-by {by}: {len(without)} of {len(frame)} items have none, the first is {without.iloc[0]}. Add the "
+            f"column {by} to the table of --data{needed_for(f'--group-by {by}')}"
+        )
+    return frame.assign(group=frame[by])
 
 
 def _check_crossing(frame: pd.DataFrame, asked: Asked) -> None:

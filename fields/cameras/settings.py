@@ -35,7 +35,9 @@ class PlaceSettings(AddedSettings):
     )
     measures = MappingProxyType({"split_by": "the files recorded last measure"})
 
-    deployments: Path | None = option(None, DEPLOYMENTS, metavar="FILE")
+    deployments: Path | None = option(
+        None, f"{DEPLOYMENTS} --group-by deployment groups by them.", metavar="FILE"
+    )
     split_by: Literal["time"] | None = option(
         None,
         "Test on what was recorded last: time makes the last fifth of the files the test part, and learns from the "

@@ -8,9 +8,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from datasets.cli.conflicts import Conflict, Refused
-from datasets.cli.options import Condition, check_conditions
+from datasets.cli.options import Condition, check_conditions, flag
 from datasets.core.errors import SecondhandError
 from datasets.core.registry import Registry
+from datasets.core.shipped import needed_for
 from learners.calls.sections.base import SECTIONS
 
 if TYPE_CHECKING:
@@ -106,8 +107,9 @@ class Call:
             titles = " or ".join(
                 dict.fromkeys(call.title for call in in_order() if name in call.taken())
             )
+            missed = needed_for(f"{flag(name)} of {self.bundle.kind} files")
             raise SecondhandError(
-                f"{self._given[name]} is for {titles}, but this call predicts {self.title}. Leave it out"
+                f"{self._given[name]} is for {titles}, but this call predicts {self.title}. Leave it out{missed}"
             )
         table = (*self.conflicts, *self.against_others(), *self.output.conflicts)
         check_conditions(table, self._given)

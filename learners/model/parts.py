@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from datasets.core.errors import SecondhandError
+from datasets.core.shipped import BOXES, needed_for
 
 if TYPE_CHECKING:
     from learners.model.bundle import Bundle
@@ -19,6 +20,14 @@ def boxes_alone(bundle: Bundle) -> bool:
     """Whether a model was trained on boxes of pictures and on no whole picture."""
     boxes = bundle.provenance.get("boxes")
     return bool(boxes) and bundle.provenance.get("items", boxes) == boxes
+
+
+def check_whole(bundle: Bundle) -> None:
+    """Raise SecondhandError if a model is for boxes of pictures, and not for whole ones."""
+    if trained_on_boxes(bundle):
+        raise SecondhandError(
+            f"the model was trained on boxes of pictures, and nothing here finds them{needed_for(BOXES)}"
+        )
 
 
 def check_labels_train(bundle: Bundle, model: str) -> None:

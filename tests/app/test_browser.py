@@ -15,6 +15,7 @@ from app.settings import PageSettings
 from app.training import Training, shown_command
 from learners.inference.predictor import Predictor
 from learners.rule.operating_points import OperatingPoints
+from tests.app.conftest import asking
 from tests.app.sites import MOMENT, strain, tone, with_points
 from tests.app.test_labels import of_several, run_of
 from tests.chromium import chromium
@@ -188,7 +189,7 @@ def test_several_labels_or_none_are_given_by_keys_and_as_a_correction(browser, t
 
     model = run_of(tmp_path / "run", of_several(), ["blue"] * 8 + ["green"] * 8 + ["red"] * 8)
     pool = write_pictures(tmp_path / "new", per_class=1, size=44)
-    settings = PageSettings(port=0, feedback=tmp_path / "kept", label=pool)
+    settings = PageSettings(port=0, feedback=tmp_path / "kept", added=asking(label=pool))
     models = {"run": Served("run", Predictor(model), model, settings)}
 
     def kept(name: str) -> list[str]:

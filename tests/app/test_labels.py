@@ -19,15 +19,13 @@ from app.views import span
 from datasets.core.errors import SecondhandError
 from datasets.steps.base import Asked
 from datasets.steps.reading import load_table, read_items
-from fields.loop.pool import Labelling
-from fields.loop.suggest import main as suggest
 from learners.cli.flags import parse
 from learners.inference.predictor import Predictor
 from learners.model.bundle import Bundle, save_bundle
 from learners.rule.fitting import uncalibrated
 from tests.app.sites import colours, tone, tones
-from tests.fields.loop.test_pool import ready
 from tests.learners.rules import plain_rule
+from tests.left_out import of_field
 from tests.pictures import write_pictures
 
 CLASSES = ["blue", "green", "a; b"]
@@ -101,6 +99,7 @@ def test_labels_and_corrections_of_nothing_and_of_several_are_trained_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    pool_of, suggest = of_field("fields.loop.pool"), of_field("fields.loop.suggest").main
     monkeypatch.chdir(tmp_path)
     plain = ["blue"] * 8 + ["green"] * 8 + ["red"] * 8
     joined = ["blue"] * 4 + ["blue|green"] * 4 + ["green"] * 4 + [""] * 4 + ["red"] * 8
@@ -114,9 +113,10 @@ def test_labels_and_corrections_of_nothing_and_of_several_are_trained_on(
     background.to_csv(tmp_path / "run" / "background.csv", index=False)
 
     served = Served("run", Predictor(model), model)
-    labelling = Labelling(served, pool, tmp_path)
+    labelling = pool_of.Labelling(served, pool, tmp_path)
     try:
-        ready(labelling)
+        labelling.begin()
+        assert labelling.ready.wait(60)
         numbers = {Path(s.part.path).stem: n for n, s in enumerate(labelling.order)}
         labelling.save(numbers["unknown_005"], ["none"] if several else "none")
         labelling.save(numbers["red_000"], ["red", "blue"] if several else "red")

@@ -16,11 +16,11 @@ from app.train_tab import add_trained, lessons, look_at, status_html
 from app.training import Training
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
-from fields.loop.pool import Labelling
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
 from tests.app.sites import colours
 from tests.forks import until
+from tests.left_out import of_field
 from tests.pictures import write_pictures
 
 
@@ -179,7 +179,7 @@ def test_corrections_of_one_model_can_be_trained_on(tmp_path):
         feedback.save(str(file), "blue", kind=KINDS["picture"], model="run")
     new = lessons(site, [])
     assert (new.model, new.words, new.tables) == ("run", "3 corrections", (feedback.table.file,))
-    labelling = Labelling(served, photos, tmp_path)
+    labelling = of_field("fields.loop.pool").Labelling(served, photos, tmp_path)
     assert lessons(site, [labelling]) == new
     labelling.table.file.write_text("path,label\nred/a.jpg,red\nred/b.jpg,\n")
     new = lessons(site, [labelling])

@@ -9,10 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
-from datasets.core.errors import BadFile, Rejected, SecondhandError
+from datasets.core.errors import BadFile
 from datasets.core.part import Part
-from datasets.items.splits import overlap_groups
-from datasets.steps.reading import load_table
 from datasets.strain.formats import Wanted, open_file
 from datasets.strain.frames import (
     Stream,
@@ -24,7 +22,6 @@ from datasets.strain.frames import (
     source_path,
 )
 from datasets.strain.settings import QScanSettings
-from tests.datasets.files import write
 from tests.datasets.sources.strain import RATE, START, frame
 
 SETTINGS = QScanSettings(size=(32, 32), fmax=1000.0, context=16.0)
@@ -130,20 +127,6 @@ def test_a_list_of_frames_is_read_from_the_cache_alone(tmp_path: Path) -> None:
         read_list(tmp_path / "0" / f"H-H1_SIM-{START}-16.hdf5")
 
 
-def test_neighbours_that_share_strain_are_never_divided(tmp_path: Path) -> None:
-    folder = cut(tmp_path, noise(128), 4)
-    rows = [(40.0, "A"), (50.0, "B"), (90.0, "A"), (123.5, "B"), (127.9, "A")]
-    text = "".join(f"{START + gps},H1,{label},{n}\n" for n, (gps, label) in enumerate(rows))
-    table = load_table(
-        write(tmp_path / "t.csv", "gps,ifo,label,group\n" + text), settings={"strain": str(folder)}
-    )
-    assert table.frame["gps"].tolist() == [START + gps for gps, _ in rows]
-    assert table.frame["path"].nunique() == 5
-    first, second, third, fourth, fifth = overlap_groups(table.frame)
-    assert first == second != third
-    assert fourth == fifth != third
-
-
 def series(path: Path, channels: dict[str, float]) -> Path:
     """Write a series of gwpy for each channel, whose values are around the given one."""
     with h5py.File(path, "w") as file:
@@ -191,34 +174,6 @@ def test_the_channel_that_is_read_is_the_one_that_is_wanted(tmp_path: Path) -> N
         opened(plain, "H1", "", DARM)
 
 
-def test_triggers_are_found_in_frames_of_several_detectors_by_their_channel(tmp_path: Path) -> None:
-    series(tmp_path / f"HL-HL_R-{START}-40.h5", {H1: 1, L1: 2, DARM: 3})
-    rows = [("H1", H1), ("L1", ""), ("H1", "GDS-CALIB_STRAIN"), ("H1", DARM), ("V1", "")]
-    text = "".join(f"{START + 20.0 + n},{ifo},{name},A\n" for n, (ifo, name) in enumerate(rows))
-    file = write(tmp_path / "t.csv", "gps,ifo,channel,label\n" + text)
-    table = load_table(file, learned=False, settings={"strain": str(tmp_path)}, check=False)
-    channels: dict[float, str] = {}
-    for path, gps in zip(table.frame["path"], table.frame["gps"], strict=True):
-        try:
-            channels[gps - START - 20] = opened(path)[0]
-        except BadFile as error:
-            channels[gps - START - 20] = error.reason[:24]
-    assert channels == {0: H1, 1: L1, 2: H1, 3: "the trigger is in the ch"}
-    assert [bad.reason for bad in table.rejected] == [
-        "no strain of the detector 'V1'; there is strain of HL"
-    ]
-    chosen = load_table(
-        file, learned=False, settings={"strain": str(tmp_path), "channel": "LSC-DARM"}, check=False
-    )
-    readable = []
-    for path, gps in zip(chosen.frame["path"], chosen.frame["gps"], strict=True):
-        try:
-            readable.append((gps - START - 20, opened(path)[0]))
-        except BadFile:
-            continue
-    assert readable == [(3, DARM)]
-
-
 @pytest.mark.slow  # gwpy's import takes seconds
 def test_series_that_gwpy_wrote_are_read(tmp_path: Path) -> None:
     timeseries = pytest.importorskip("gwpy.timeseries")
@@ -239,17 +194,6 @@ def test_series_that_gwpy_wrote_are_read(tmp_path: Path) -> None:
         with open_strain(tmp_path / f"{name}.hdf5") as source:
             assert (source.rate, source.start, source.channel) == (RATE, START, channel)
             np.testing.assert_array_equal(source.read(0, source.samples), values + offset)
-
-
-def test_moments_of_whole_seconds_are_refused(tmp_path: Path) -> None:
-    frame(tmp_path)
-    rows = "".join(f"{START + n},H1,A\n" for n in (20, 30))
-    for name in ("peak_time", "end_time"):
-        file = write(tmp_path / "t.csv", f"{name},ifo,label\n{rows}")
-        with pytest.raises(SecondhandError, match=rf"{name} has whole seconds, .* no {name}_ns"):
-            load_table(file, learned=False, settings={"strain": str(tmp_path)})
-    assert len(read_frames(str(tmp_path)).files) == 1
-    assert isinstance(read_frames(str(tmp_path)).find("V1", START), Rejected)
 
 
 def test_training_shifts_a_trigger_within_what_the_durations_show() -> None:

@@ -25,12 +25,11 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import Box
 from datasets.steps.reading import read_items
 from fields.cameras.page import WHOLE_PHOTO, judged_whole
-from fields.loop.pool import Labelling
-from fields.loop.suggest import main as suggest
 from learners.inference.predictor import Predictor
 from learners.model.bundle import save_bundle
 from tests.app.sites import colours
 from tests.asked import asked
+from tests.left_out import of_field
 from tests.pictures import COLOURS
 
 LEFT, RIGHT = Box(0.0, 0.0, 0.5, 1.0), Box(0.5, 0.0, 0.5, 1.0)
@@ -240,10 +239,12 @@ def test_corrections_of_boxes_are_trained_on_and_whole_photos_never(
 
 
 def test_whole_photos_are_not_labelled_for_a_model_of_boxes(served: Served, tmp_path: Path) -> None:
+    labelling = of_field("fields.loop.pool").Labelling
+    suggest = of_field("fields.loop.suggest").main
     two_colours(tmp_path / "new" / "a.jpg", "red", "red")
     words = "trained on boxes of photos, so labels of whole photos cannot train it"
     with pytest.raises(SecondhandError, match=f"--label .*{words}"):
-        Labelling(served, tmp_path / "new", tmp_path)
+        labelling(served, tmp_path / "new", tmp_path)
     with pytest.raises(SecondhandError, match=words):
         suggest([str(served.folder), str(tmp_path / "new"), "--out", str(tmp_path / "next.csv")])
     assert not (tmp_path / "next.csv").exists()

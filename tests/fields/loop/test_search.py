@@ -105,3 +105,8 @@ def test_the_moment_of_a_recording_is_what_is_searched_for(tmp_path, capsys, mon
     assert main(["model", "long.wav", "long.wav", "--at", "1.5", "--top", "1"]) == 0
     (row,) = rows(capsys.readouterr().out)
     assert float(row["start"]) == pytest.approx(3, abs=0.01)
+
+
+def test_nothing_is_overwritten_without_out() -> None:
+    with pytest.raises(SecondhandError, match="--overwrite without --out"):
+        main(["model", "a.jpg", "pool", "--overwrite"])

@@ -123,3 +123,12 @@ def test_strain_is_suggested_at_its_loudest_moment(tmp_path, monkeypatch):
     assert row["path"] == files[1]
     assert float(row["gps"]) == pytest.approx(sites.MOMENT, abs=0.1)
     assert "<img" in Path("next/index.html").read_text()
+
+
+def test_a_call_without_what_it_needs_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code == 2
+    first, usage, *_ = capsys.readouterr().err.splitlines()
+    assert first == "error: MODEL and PATH are missing."
+    assert usage.startswith("usage: secondhand suggest ")

@@ -13,11 +13,11 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.sources.base import ReadOptions
 from datasets.steps.unknown import load_unknown
-from fields.loop.suggest import main as suggest
 from learners.evaluate import main
 from learners.model.bundle import save_bundle
 from learners.rule.fitting import uncalibrated
 from tests.app import sites
+from tests.left_out import of_field
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +151,7 @@ def test_calls_that_make_no_sense(world, tmp_path):
 
 
 def test_the_surest_answers_become_background(world, tmp_path, capsys):
+    suggest = of_field("fields.loop.suggest").main
     out = tmp_path / "noise.csv"
     call = [str(world / "model"), str(world / "hours"), str(world / "quiet"), "--mine"]
     assert suggest([*call, "--n", "3", "--out", str(out)]) == 0

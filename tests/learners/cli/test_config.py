@@ -14,7 +14,6 @@ import yaml
 
 from datasets.core.errors import SecondhandError
 from datasets.items.settings import read_spectrogram
-from fields.loop import suggest
 from learners import evaluate, export, finetune, predict
 from learners.cli.flags import PRESETS, dump, parse
 from learners.cli.settings import Settings, TrainSettings
@@ -347,7 +346,6 @@ def test_a_wrong_call_is_told_in_a_line(command, words, capsys):
     ("main", "words", "missing"),
     [
         (predict, "", "MODEL is missing."),
-        (suggest, "", "MODEL and PATH are missing."),
         (evaluate, "model", "--data is missing."),
         (export, "", "MODEL is missing."),
     ],

@@ -14,13 +14,13 @@ import torch
 from PIL import Image
 
 from datasets.core.errors import SecondhandError
-from fields.loop.suggest import main as suggest_main
 from learners.evaluate import main as evaluate_main
 from learners.finetune import main
 from learners.inference.exporting import ExportedModel, check
 from learners.model.bundle import load_bundle
 from learners.predict import main as predict_main
 from learners.runs.folds import _figures
+from tests.left_out import of_field
 
 pytestmark = pytest.mark.slow
 
@@ -138,14 +138,23 @@ def test_the_report_and_an_evaluation_tell_each_label(
     assert 0 <= report["metrics"]["unknown_answered"] <= 1
     assert report["metrics"]["unknown_out_of_distribution"] == 1
     assert "Each label" in (out / "index.html").read_text(encoding="utf-8")
-    grey = Image.new("RGB", (40, 40), (60, 40, 40))
-    grey.save(tmp_path / "strange" / "unlike.png")
-    pool, out = [str(tmp_path / "strange"), str(table.parent)], tmp_path / "next.csv"
-    assert suggest_main([str(run / "model"), *pool, "--n", "2", "--out", str(out)]) == 0
-    row = pd.read_csv(out, keep_default_na=False).iloc[0]  # nothing is known about it
-    assert (row["score"], row["guess"]) == (1.0, "")
-    assert row["why"].startswith("out of distribution: ")
     with pytest.raises(SecondhandError, match=r"--no-labels: .*--data"):
         evaluate_main([str(run / "model"), *words[:3], str(tmp_path / "x"), "--no-labels"])
     with pytest.raises(SecondhandError, match=r"--from .*multi-label model"):
         main(["--from", str(run / "model"), "--data", str(table), "--out", str(tmp_path / "y")])
+
+
+def test_a_picture_unlike_all_training_is_suggested_first(
+    run: Path, table: Path, tmp_path: Path
+) -> None:
+    suggest = of_field("fields.loop.suggest").main
+    (tmp_path / "strange").mkdir()
+    for n in range(3):
+        Image.new("RGB", (40, 40 + n), (90, 90, 90)).save(tmp_path / "strange" / f"{n}.png")
+    grey = Image.new("RGB", (40, 40), (60, 40, 40))
+    grey.save(tmp_path / "strange" / "unlike.png")
+    pool, out = [str(tmp_path / "strange"), str(table.parent)], tmp_path / "next.csv"
+    assert suggest([str(run / "model"), *pool, "--n", "2", "--out", str(out)]) == 0
+    row = pd.read_csv(out, keep_default_na=False).iloc[0]  # nothing is known about it
+    assert (row["score"], row["guess"]) == (1.0, "")
+    assert row["why"].startswith("out of distribution: ")

@@ -1,0 +1,28 @@
+"""What tests mind where the folder of a field is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datasets.core.shipped import SHIPPED, left_out
+
+
+def of_field(module: str) -> Any:
+    """A module of a field, or of its tests; the test is skipped where it is left out."""
+    return pytest.importorskip(module, reason="the field is left out")
+
+
+def is_left_out(path: str) -> bool:
+    """Whether a file is of a field that is left out, or of its tests."""
+    folders = tuple(
+        f"{folder}{name}/" for name in left_out() for folder in ("fields/", "tests/fields/")
+    )
+    return path.startswith(folders) if folders else False
+
+
+def words_left_out() -> set[str]:
+    """The flags, commands, formats and names of the fields that are left out."""
+    words = {word for name in left_out() for word in SHIPPED[name].words}
+    return words | {word.replace("--", "--no-") for word in words}
