@@ -24,7 +24,10 @@ from learners.inference.predictor import Predictor
 from learners.model.bundle import model_digest
 from learners.outputs.checks import check_call
 from learners.outputs.journal import Journal
+from learners.predictions.advice import Asked, advice
+from learners.predictions.describe import refused_sentences
 from learners.predictions.provenance import Provenance
+from learners.predictions.refused import Refused, RefusedCount, usual_of
 from learners.predictions.rows import Feature, Merge, RowSettings, Windows
 from learners.predictions.tally import Tally
 
@@ -117,8 +120,15 @@ class FileCall(Call):
         shown = settings.out is None and output.lists_classes and sys.stdout.isatty()
         tally = Tally(settings.at, listed=not (shown and sys.stderr.isatty()))
 
+        usual = usual_of(self.bundle, predictor.rule)
+        refused = None if usual is None else RefusedCount(usual, shape.place)
+
         def rows_of(predictions: Iterable[Prediction]) -> Iterable[Prediction]:
-            return shape.merge(tally(self.named(predictions)))
+            named = self.named(predictions)
+            return shape.merge(tally(named if refused is None else refused(named)))
+
+        def noticed() -> list[Refused]:
+            return [] if refused is None else refused.found()
 
         if settings.out is None:
             predictions = self.predicted(machines.predict(predictor, files))
@@ -135,13 +145,26 @@ class FileCall(Call):
                     for done in journal.add(machines.rounds(predictions)):
                         advance(done, count())
                 output.write(rows_of(journal), shape, settings.out)
-                provenance.write(settings.out, tally.counts(), tally.window)
+                provenance.write(settings.out, tally.counts(), tally.window, noticed())
                 journal.finish()
         for line in chain(self.remarks(), *(one.remarks() for one in shape.features)):
             print(line, file=sys.stderr)
         if skipped:
             print(skipped_line(skipped), file=sys.stderr)
-        return tally.status(shape.merge.summary())
+        status = tally.status(shape.merge.summary())
+        self._warn(noticed())
+        return status
+
+    def _warn(self, notices: Sequence[Refused]) -> None:
+        """Say what is refused far more often than usual, and what to do."""
+        if not notices:
+            return
+        settings = self.settings
+        folders = [one.name for one in notices if is_folder(one.name)]
+        files = folders if len(folders) == len(notices) else settings.paths
+        asked = Asked(settings.model, files, notices[0].unit, not self.bundle.rule.exclusive)
+        for line in [*refused_sentences(notices), *advice(asked)]:
+            print(line, file=sys.stderr)
 
     def _identity(self, predictor: Predictor, machines: Machines) -> dict[str, Any]:
         """Everything that the predictions depend on, except the files."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from datasets.audio.decode import probe
+from datasets.core.address import split
 from datasets.core.errors import BadFile, counted, printable_line
 from datasets.items.labels import UNKNOWN, split_labels
 from datasets.spectrograms.settings import SpectrogramSettings
@@ -32,6 +33,10 @@ class Feature:
     def values(self, row: Prediction) -> dict[str, Any]:
         """The cells of a row, in the order of ``columns``."""
         return {}
+
+    def place(self, row: Prediction) -> str:
+        """Where the file of a row was recorded, as the user calls it; "" if unknown."""
+        return ""
 
     def remarks(self) -> Sequence[str]:
         """Sentences for the user, once all rows are written."""
@@ -143,6 +148,11 @@ class RowSettings(NamedTuple):
         for one in (self.merge, *self.features):
             values |= one.values(row)
         return values
+
+    def place(self, row: Prediction) -> str:
+        """Where the file of a row was recorded: what a feature knows of it, else its folder."""
+        known = (one.place(row) for one in self.features)
+        return next(filter(None, known), None) or split(row.path)[0]
 
     def find(self, feature: type[T]) -> T | None:
         """The feature of a type; None without one."""
