@@ -24,6 +24,7 @@ from app.views import (
     QUIET,
     Seen,
     answer_html,
+    candidates_html,
     listed,
     no_answer_html,
     note_html,
@@ -221,7 +222,8 @@ def _one_file(site: Site, name: str, opened: Sequence[Opened]) -> Rules:
         shown = listed(judged, served.top)
         remarks = remark(predictor, seen.answers)
         remarks = " ".join(filter(None, [remarks, refusal_note(served, [judged], rule)]))
-        return answer_html(shown, rule, predictor.rule.calibrator.temperature, remarks)
+        html = answer_html(shown, rule, predictor.rule.calibrator.temperature, remarks)
+        return html + candidates_html([judged]) if judged.windows else html
 
     async def predict(
         path: str | None, moment: float | None, by_model: bool, place: float
@@ -302,7 +304,9 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         said = remark(served.predictor, seen.answers)
         said = " ".join(filter(None, [said, refusal_note(served, judged, rule)]))
         above = above_table(judged, rule, served.predictor)
-        return (note_html(said) if said else "") + above + table_html(shown, rule, seen.labels)
+        below = candidates_html(judged)
+        table = table_html(shown, rule, seen.labels)
+        return (note_html(said) if said else "") + above + table + below
 
     async def predict(
         paths: list[str], moment: float | None, by_model: bool, place: float

@@ -61,6 +61,10 @@ class Merge(Feature):
         """Rows of one prediction that ``__call__`` has yielded."""
         return (prediction,)
 
+    def named(self, row: Prediction) -> str:
+        """The class that a row stands for in formats that have classes alone; "" for one that is left out of them."""
+        return "" if row.label == UNKNOWN else row.label
+
     def summary(self) -> str:
         """Sentences on the rows; "" where they are those of files."""
         return ""
