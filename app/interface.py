@@ -16,6 +16,7 @@ from app.dial import Dial
 from app.labels import Choices
 from app.page import above_table, invitation, remark
 from app.panels import panels_html
+from app.refused import refusal_note
 from app.serving import Served, Site
 from app.tabs import Opened
 from app.uploads import UPLOADS, names
@@ -23,6 +24,7 @@ from app.views import (
     QUIET,
     Seen,
     answer_html,
+    candidates_html,
     listed,
     no_answer_html,
     note_html,
@@ -216,9 +218,12 @@ def _one_file(site: Site, name: str, opened: Sequence[Opened]) -> Rules:
         if not seen.answers:
             return no_answer_html(seen.error) if seen.error else waiting
         rule = dial.rule(None if by_model else place)
-        shown = listed(rule.judge(seen.answers[0]), served.top)
+        judged = rule.judge(seen.answers[0])
+        shown = listed(judged, served.top)
         remarks = remark(predictor, seen.answers)
-        return answer_html(shown, rule, predictor.rule.calibrator.temperature, remarks)
+        remarks = " ".join(filter(None, [remarks, refusal_note(served, [judged], rule)]))
+        html = answer_html(shown, rule, predictor.rule.calibrator.temperature, remarks)
+        return html + candidates_html([judged]) if judged.windows else html
 
     async def predict(
         path: str | None, moment: float | None, by_model: bool, place: float
@@ -297,8 +302,11 @@ def _several(site: Site, name: str, rules: Rules) -> None:
         judged = [rule.judge(answer) for answer in seen.answers]
         shown = [listed(answer, served.top) for answer in judged]
         said = remark(served.predictor, seen.answers)
+        said = " ".join(filter(None, [said, refusal_note(served, judged, rule)]))
         above = above_table(judged, rule, served.predictor)
-        return (note_html(said) if said else "") + above + table_html(shown, rule, seen.labels)
+        below = candidates_html(judged)
+        table = table_html(shown, rule, seen.labels)
+        return (note_html(said) if said else "") + above + table + below
 
     async def predict(
         paths: list[str], moment: float | None, by_model: bool, place: float

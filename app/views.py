@@ -19,8 +19,9 @@ from datasets.items.labels import parse_names
 from datasets.tables.cells import csv_bytes
 from learners.files.jsonable import jsonable
 from learners.outputs.csv import write_csv
+from learners.predictions.candidates import Candidates
 from learners.predictions.merging import Events
-from learners.predictions.rows import RowSettings
+from learners.predictions.rows import RowSettings, Windows
 from learners.report.templates import render
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from learners.rule.calibrators import Temperature
 
 UNKNOWN = "unknown"
+#: Largest number of candidates that are listed.
+MOST_CANDIDATES = 100
 
 
 #: Options of events without an API endpoint and without a progress display.
@@ -163,6 +166,17 @@ def table_html(
         words=rule_words(rule),
         csv=base64.b64encode(csv_bytes(answers_csv(answers, corrected))).decode(),
     )
+
+
+def candidates_html(answers: Sequence[Prediction]) -> Markup:
+    """What was refused of files and windows, to be opened by a visitor: the first `MOST_CANDIDATES`; "" without any."""
+    shown = {answer.path: name for answer, name in zip(answers, names(answers), strict=True)}
+    rows = list(Candidates(Windows())(answers))
+    listed = [
+        (shown[row.path], f", {span(row)}" if row.part.start is not None else "", row)
+        for row in rows[:MOST_CANDIDATES]
+    ]
+    return render("app", "candidates.html", rows=listed, total=len(rows))
 
 
 def answers_csv(

@@ -157,7 +157,7 @@ def _write(settings: AdjustSettings, out: Path, chosen: Mapping[str, Any]) -> No
         Path(settings.model),
         out,
         bundle.rule.but(**chosen),
-        metrics=_metrics(bundle.metrics, after),
+        metrics=_metrics(bundle.metrics, before, after),
         note=f"adjusted: {rule}",
     )
     if before and after:
@@ -173,14 +173,19 @@ def _write(settings: AdjustSettings, out: Path, chosen: Mapping[str, Any]) -> No
     print(f"Predict:         {console.command_line('predict', out)} FILE...")
 
 
-def _metrics(metrics: Mapping[str, Any], table: OperatingPoints | None) -> dict[str, Any]:
+def _metrics(
+    metrics: Mapping[str, Any], before: OperatingPoints | None, table: OperatingPoints | None
+) -> dict[str, Any]:
     """The metrics of a copy: those that hold under every rule, and those of its operating point, if it is stored."""
     from learners.files.jsonable import jsonable
 
     kept: dict[str, Any] = {n: value for n, value in metrics.items() if n.endswith(LASTING)}
-    if table is None:
+    if before is None or table is None:
         return kept
     point = table.own
+    # A looser rule refuses fewer files: a notice of more of them is only rarer.
+    if "refused" in metrics and point.answered >= before.own.answered:
+        kept["refused"] = metrics["refused"]
     kept[f"{table.split}_coverage"] = point.answered / max(1, table.items)
     if point.answered:
         kept[f"{table.split}_accuracy_of_accepted"] = point.right / point.answered

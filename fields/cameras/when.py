@@ -51,5 +51,8 @@ class WhenAndWhere(Feature):
     def values(self, row: Prediction) -> dict[str, Any]:
         return self.clock.cells(row.part, readable=not row.reason.crashed)
 
+    def place(self, row: Prediction) -> str:
+        return str(self.values(row)["deployment"] or "")
+
     def remarks(self) -> Sequence[str]:
         return self.clock.remarks()

@@ -13,7 +13,6 @@ from typing import TextIO
 from datasets.cli.conflicts import Conflict
 from datasets.core.files import write_beside
 from datasets.core.scanning import below
-from datasets.items.labels import UNKNOWN
 from learners.inference.predictions import Prediction
 from learners.outputs.base import Output, only_for
 from learners.predictions.rows import RowSettings, with_full_span
@@ -58,11 +57,11 @@ def track_output(
 
 
 def labelled_rows(prediction: Prediction, shape: RowSettings) -> Iterator[Prediction]:
-    """Rows whose label is not "unknown", with numeric times."""
+    """Rows that stand for a class (`Merge.named`), which is their label here, with numeric times."""
     for row in shape.rows(prediction):
-        if row.label == UNKNOWN:
+        if not (name := shape.merge.named(row)):
             continue
-        row = with_full_span(row)
+        row = with_full_span(row)._replace(label=name)
         # The length of a recording that has been deleted is NaN.
         if row.part.end is None:
             row = row._replace(part=row.part._replace(start=0.0, end=0.0))

@@ -17,6 +17,7 @@ from datasets.kinds.base import Kind
 from datasets.kinds.finding import find_files, some_files
 from learners.calls.base import Call
 from learners.calls.sections.base import SECTIONS
+from learners.calls.sections.candidates import CandidateSettings
 from learners.cli.commands import FREE_OF_PREDICTION
 from learners.inference.machines import Machines
 from learners.inference.predictions import OPTIONAL, Prediction
@@ -24,10 +25,16 @@ from learners.inference.predictor import Predictor
 from learners.model.bundle import model_digest
 from learners.outputs.checks import check_call
 from learners.outputs.journal import Journal
+from learners.predictions.advice import Asked, advice
+from learners.predictions.candidates import Candidates, Unreviewed
+from learners.predictions.describe import refused_sentences
 from learners.predictions.provenance import Provenance
+from learners.predictions.refused import Refused, RefusedCount, usual_of
 from learners.predictions.rows import Feature, Merge, RowSettings, Windows
 from learners.predictions.tally import Tally
 
+#: What shows the refused ones.
+TO_LIST = "Add --candidates to list what is refused with its best guess, the most probable first."
 #: Number of files, once it is known.
 Count = Callable[[], int | None]
 
@@ -48,6 +55,10 @@ class FileCall(Call):
     def merge(self, predictor: Predictor) -> Merge:
         """The rows that predictions become."""
         return Windows(self.unit, self.piece) if self.in_windows else Merge()
+
+    @classmethod
+    def taken(cls) -> Sequence[str]:
+        return [*super().taken(), "candidates"]
 
     @property
     def in_windows(self) -> bool:
@@ -91,12 +102,15 @@ class FileCall(Call):
 
     def shape(self, predictor: Predictor, provenance: Provenance) -> RowSettings:
         """Rows and fields to write; raises SecondhandError for those that the format does not support."""
-        settings, merge = self.settings, self.merge(predictor)
+        settings, merge, features = self.settings, self.merge(predictor), [*self.features()]
+        if settings.of(CandidateSettings).candidates:
+            merge = Candidates(merge, by_file=self.output.folder)
+            features.append(Unreviewed())
         hidden = {*OPTIONAL} - {*self.fields} | {*predictor.unused, *merge.unused}
         hidden |= {"known"} if settings.score is None else set()
         shape = RowSettings(
             merge=merge,
-            features=self.features(),
+            features=features,
             top=self.top,
             lists_top=settings.top is not None,
             hidden=sorted(hidden),
@@ -117,8 +131,15 @@ class FileCall(Call):
         shown = settings.out is None and output.lists_classes and sys.stdout.isatty()
         tally = Tally(settings.at, listed=not (shown and sys.stderr.isatty()))
 
+        usual = usual_of(self.bundle, predictor.rule)
+        refused = None if usual is None else RefusedCount(usual, shape.place)
+
         def rows_of(predictions: Iterable[Prediction]) -> Iterable[Prediction]:
-            return shape.merge(tally(self.named(predictions)))
+            named = self.named(predictions)
+            return shape.merge(tally(named if refused is None else refused(named)))
+
+        def noticed() -> list[Refused]:
+            return [] if refused is None else refused.found()
 
         if settings.out is None:
             predictions = self.predicted(machines.predict(predictor, files))
@@ -135,13 +156,28 @@ class FileCall(Call):
                     for done in journal.add(machines.rounds(predictions)):
                         advance(done, count())
                 output.write(rows_of(journal), shape, settings.out)
-                provenance.write(settings.out, tally.counts(), tally.window)
+                provenance.write(settings.out, tally.counts(), tally.window, noticed())
                 journal.finish()
         for line in chain(self.remarks(), *(one.remarks() for one in shape.features)):
             print(line, file=sys.stderr)
         if skipped:
             print(skipped_line(skipped), file=sys.stderr)
-        return tally.status(shape.merge.summary())
+        status = tally.status(shape.merge.summary())
+        self._warn(noticed())
+        return status
+
+    def _warn(self, notices: Sequence[Refused]) -> None:
+        """Say what is refused far more often than usual, and what to do."""
+        if not notices:
+            return
+        settings = self.settings
+        folders = [one.name for one in notices if is_folder(one.name)]
+        files = folders if len(folders) == len(notices) else settings.paths
+        asked = Asked(settings.model, files, notices[0].unit, not self.bundle.rule.exclusive)
+        listed = settings.of(CandidateSettings).candidates
+        lines = [*refused_sentences(notices), *([] if listed else [TO_LIST]), *advice(asked)]
+        for line in lines:
+            print(line, file=sys.stderr)
 
     def _identity(self, predictor: Predictor, machines: Machines) -> dict[str, Any]:
         """Everything that the predictions depend on, except the files."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,12 +57,19 @@ class Provenance(NamedTuple):
         """Program and model in one line."""
         return f"Secondhand {self.secondhand}, model {self.model}, sha256 {self.sha256[:12]}"
 
-    def write(self, out: Path, counts: Mapping[str, int], window: float | None = None) -> None:
-        """Write the record of ``out`` atomically, with counts, the seconds of a window if there are any, and the time."""
+    def write(
+        self,
+        out: Path,
+        counts: Mapping[str, int],
+        window: float | None = None,
+        refused: Sequence[Any] = (),
+    ) -> None:
+        """Write the record of ``out`` atomically, with counts, the seconds of a window if there are any, what is refused far
+        more often than usual, and the time.
+        """
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        content = jsonable(
-            self._asdict() | {"counts": {**counts}, "window": window, "written": now}
-        )
+        counted = {"counts": {**counts}, "window": window, "refused_more": [*refused]}
+        content = jsonable(self._asdict() | counted | {"written": now})
         text = json.dumps(content, indent=1, ensure_ascii=False)
         write_beside(record_file(out), f"{text}\n".encode("utf-8", "surrogateescape"))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from datasets.audio.decode import probe
+from datasets.core.address import split
 from datasets.core.errors import BadFile, counted, printable_line
 from datasets.items.labels import UNKNOWN, split_labels
 from datasets.spectrograms.settings import SpectrogramSettings
@@ -33,6 +34,10 @@ class Feature:
         """The cells of a row, in the order of ``columns``."""
         return {}
 
+    def place(self, row: Prediction) -> str:
+        """Where the file of a row was recorded, as the user calls it; "" if unknown."""
+        return ""
+
     def remarks(self) -> Sequence[str]:
         """Sentences for the user, once all rows are written."""
         return ()
@@ -55,6 +60,10 @@ class Merge(Feature):
     def rows(self, prediction: Prediction) -> Sequence[Prediction]:
         """Rows of one prediction that ``__call__`` has yielded."""
         return (prediction,)
+
+    def named(self, row: Prediction) -> str:
+        """The class that a row stands for in formats that have classes alone; "" for one that is left out of them."""
+        return "" if row.label == UNKNOWN else row.label
 
     def summary(self) -> str:
         """Sentences on the rows; "" where they are those of files."""
@@ -143,6 +152,11 @@ class RowSettings(NamedTuple):
         for one in (self.merge, *self.features):
             values |= one.values(row)
         return values
+
+    def place(self, row: Prediction) -> str:
+        """Where the file of a row was recorded: what a feature knows of it, else its folder."""
+        known = (one.place(row) for one in self.features)
+        return next(filter(None, known), None) or split(row.path)[0]
 
     def find(self, feature: type[T]) -> T | None:
         """The feature of a type; None without one."""

@@ -23,6 +23,8 @@ class Why(StrEnum):
     NO_MOMENT = "no such moment"  # a readable file that does not cover this moment or span
 
 
+#: What a file is refused for that shows one of the classes, but not as the training files do, or none of them.
+REFUSALS = (Why.AMBIGUOUS, Why.OUT_OF_DISTRIBUTION, Why.UNUSUAL)
 #: Reasons with a detail: no prediction was possible.
 FAILURES = (Why.BAD_FILE, Why.NO_MOMENT)
 

@@ -34,6 +34,8 @@ from learners.evaluation.held_out import (
     predict_held_out,
     reference_rows,
 )
+from learners.evaluation.refused import usually_refused
+from learners.files.jsonable import jsonable
 from learners.files.names import shared_provenance
 from learners.inference.exporting import write_network
 from learners.inference.options import Computing, Opening
@@ -205,6 +207,8 @@ def predict(run: Run) -> tuple[Run, Evaluation]:
         run, evaluation = _without_learnt_unknown(run, origin, evaluation)
     table = run.items.table
     evaluation = run.task.measure(evaluation, bundle, bundle.rule)
+    if run.task.exclusive and (usual := usually_refused(evaluation)) is not None:
+        evaluation.metrics["refused"] = jsonable(usual)
     if run.cross is not None:
         evaluation.metrics[TAUGHT_BODY] = run.cross.taught_body
     elif are_all_learnt(run.folder):  # after Ctrl-C

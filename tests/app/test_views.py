@@ -15,6 +15,7 @@ from app.views import (
     answer_html,
     answers_csv,
     as_json,
+    candidates_html,
     explanation,
     rule_words,
     table_html,
@@ -291,3 +292,15 @@ def test_each_label_of_a_multi_label_model_has_its_own_threshold():
 def test_up_to_a_dozen_classes_are_all_named():
     assert classes_words([*"abcdefghijkl"]).endswith("h, i, j, k, l.")
     assert classes_words([*"abcdefghijklm"]).endswith("g, h and 5 more.")
+
+
+def test_what_was_refused_is_listed_below():
+    windows = tuple(
+        DOUBT._replace(part=Part(DOUBT.path, float(n), n + 1.0), probability=0.5 + n / 10)
+        for n in range(2)
+    )
+    text = Seen(candidates_html([SURE, DOUBT.with_more(windows=windows), NONE, BAD])).text
+    assert "2 candidates" in text
+    assert text.index("a.jpg, 1.00 to 2.00 s") < text.index("a.jpg, 0.00 to 1.00 s")
+    assert str(candidates_html([SURE, NONE, BAD])) == ""
+    assert "<script>" not in candidates_html([DOUBT._replace(best=EVIL)])

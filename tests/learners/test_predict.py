@@ -410,3 +410,25 @@ def test_what_is_there_of_a_file_that_was_cut_off_is_predicted_on_request(
         assert ("--allow-truncated" in table[0]["reason"]) == (name != "notes.raw")
     if words == ["--windows"]:
         assert max(float(row["end"]) for row in table) == pytest.approx(3, abs=0.01)
+
+
+def test_a_call_that_is_refused_far_more_is_told_so(model, tmp_path, capsys):
+    """An untrained model refuses all, where it is said to have refused one file in ten of its calibration."""
+    bundle = load_bundle(model)
+    bundle.metrics["refused"] = {"unit": "file", "groups": [[0, 1, 90], [1, 1, 10]]}
+    told = str(save_bundle(bundle, tmp_path / "runs/told/model"))
+    pictures = write_pictures(tmp_path / "site", per_class=10)
+    out = tmp_path / "out.csv"
+    assert main([told, str(pictures), "--out", str(out)]) == 0
+    text = capsys.readouterr().err
+    assert "30 of 30 files (100 %)" in text
+    assert "10 %" in text
+    assert f"suggest {told} {pictures} --n 40" in text
+    (notice,) = json.loads((tmp_path / "out.csv.json").read_text())["refused_more"]
+    assert (notice["what"], notice["refused"], notice["judged"]) == ("call", 30, 30)
+    # Under a stricter rule more is refused anyway.
+    strict = [told, str(pictures), "--threshold", "0.99", "--out", str(out), "--overwrite"]
+    assert main(strict) == 0
+    assert "suggest" not in capsys.readouterr().err
+    assert main([model, str(pictures)]) == 0
+    assert "suggest" not in capsys.readouterr().err

@@ -25,6 +25,7 @@ class PhotoCall(PictureCall):
     conflicts = (
         *PictureCall.conflicts,
         Conflict("events", "threshold_per_class", "an event of pictures has one threshold"),
+        Conflict("events", "candidates", "the photos of an event are listed one by one"),
     )
 
     @property

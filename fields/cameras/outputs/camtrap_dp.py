@@ -193,6 +193,8 @@ class _Package:
     def _observe(self, row: Prediction, **columns: Any) -> None:
         self.observations += 1
         observation = _observation(row)
+        if row.label == UNKNOWN and (name := self.shape.merge.named(row)):
+            observation = _candidate(row, name)
         self.species.update(filter(None, [observation.get("scientificName")]))
         self.write["observations"](
             {
@@ -352,6 +354,13 @@ def _observation(row: Prediction) -> dict[str, str]:
     }.get(row.reason.why, "unknown")  # fmt: skip
     best = f"; the most probable class is {row.best}, {row.probability:.6f}" if row.best else ""
     return {"observationType": word, "observationComments": f"{row.reason}{best}"}
+
+
+def _candidate(row: Prediction, name: str) -> dict[str, str]:
+    """Columns for a refused row that is listed as ``name`` to be reviewed."""
+    guessed = _observation(row._replace(label=name))
+    comment = f"refused as {row.reason}, and not reviewed"
+    return guessed | {"observationTags": "unreviewed", "observationComments": comment}
 
 
 def _bounding_box(row: Prediction) -> dict[str, float]:

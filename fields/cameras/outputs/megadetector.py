@@ -162,6 +162,9 @@ OUTPUTS.add(
         _check,
         needs_out="a JSON. Give a file",
         parts=True,
-        conflicts=(Conflict("format", "events", "it has a row for each box"),),
+        conflicts=(
+            Conflict("format", "events", "it has a row for each box"),
+            Conflict("format", "candidates", "it has all boxes in their order"),
+        ),
     )
 )

@@ -10,7 +10,9 @@ from datasets.sources.base import ReadOptions, read_source
 from fields.recordings.outputs.raven import write_raven
 from learners.outputs.base import OUTPUTS
 from learners.outputs.checks import check_call
+from learners.predictions.candidates import Candidates, Unreviewed
 from learners.predictions.rows import RowSettings, Windows
+from learners.rule.reasons import AMBIGUOUS
 from tests.learners.inference.test_predictions import tone
 from tests.learners.outputs.test_outputs import MEL, answer, recordings, tabbed  # noqa: F401
 from tests.learners.test_calls import call
@@ -96,3 +98,21 @@ def test_what_is_written_is_read_back(recordings, tmp_path):  # noqa: F811
         assert rows == expected, format
         for path in folder.rglob("*.txt"):
             path.unlink()
+
+
+def test_candidates_are_tables_of_their_own(recordings, tmp_path):  # noqa: F811
+    """Of what was refused, under its best guess, which is no answer."""
+    refused = [
+        one._replace(label="unknown", reason=AMBIGUOUS).with_more(
+            windows=tuple(w._replace(label="unknown", reason=AMBIGUOUS) for w in one.windows)
+        )
+        for one in recordings
+        if one.best
+    ]
+    names = (str(tmp_path / "recordings"),)
+    merge = Candidates(Windows(), by_file=True)
+    shape = RowSettings(merge=merge, features=[Unreviewed()], names=names, spectrogram=MEL)
+    OUTPUTS["raven"].write(merge(refused), shape, tmp_path / "raven")
+    rows = [row for file in (tmp_path / "raven").rglob("*.txt") for row in tabbed(file)]
+    assert {row["Review"] for row in rows} == {"unreviewed"}
+    assert {row["Annotation"] for row in rows} == {"a", "b", "b b"}

@@ -26,7 +26,8 @@ from fields.cameras.deployments import read_deployments
 from fields.cameras.when import WhenAndWhere
 from learners.inference.predictions import Prediction
 from learners.outputs.base import OUTPUTS
-from learners.predictions.rows import RowSettings
+from learners.predictions.candidates import Candidates, Unreviewed
+from learners.predictions.rows import RowSettings, Windows
 from learners.rule.reasons import Reason, Why
 from tests.datasets.images.test_capture_time import photo as exif_photo
 from tests.learners.inference.test_predictions import tone
@@ -261,6 +262,18 @@ def test_a_refusal_has_no_probability_of_a_class_it_does_not_name(tmp_path: Path
     assert (
         json.loads((tmp_path / "datapackage.json").read_text())["temporal"]["end"] == "2024-05-06"
     )
+
+
+def test_candidates_are_unreviewed_observations_of_their_best_guess(tmp_path: Path) -> None:
+    refused = answer(photo(tmp_path / "a.jpg"), "unknown", 0.4)
+    merge = Candidates(Windows(), by_file=True)
+    shape = RowSettings(merge=merge, features=[Unreviewed()])
+    OUTPUTS["camtrap-dp"].write(merge([refused]), shape, tmp_path)
+    (row,) = read(tmp_path, "observations")
+    names = ("observationType", "scientificName", "observationTags", "classificationMethod")
+    assert [row[name] for name in names] == ["animal", refused.best, "unreviewed", "machine"]
+    assert float(row["classificationProbability"]) == pytest.approx(refused.probability)
+    assert row["observationComments"] == "refused as ambiguous, and not reviewed"
 
 
 def test_a_part_of_a_recording_lies_between_whole_seconds(tmp_path: Path) -> None:
