@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +25,7 @@ from torch.nn.functional import cross_entropy, linear
 
 from datasets.core import progress
 from datasets.core.part import Part
+from datasets.core.processes import cores
 from datasets.items.splits import stratified_folds
 from learners.machine.hardware import one_thread
 
@@ -249,46 +253,57 @@ def cross_validated(
     folds : fold number of each row; rows with -1 are not used.
     products : multiplications of a layer with all rows. Of many (`LARGE`), only one fold is held out.
     """
-    large, sums, judged = products >= LARGE, dict.fromkeys(STRENGTHS, 0.0), 0
+    large = products >= LARGE
     rough, exact = SOONER if large else (ROUGH, EXACT)
     held_out = range(1 if large else folds.max() + 1)
     title, fits = "Fitting the head to the features", len(held_out) * len(STRENGTHS) + 1
     if large:
         log.info("%s …", title)
-    # Several threads only cost time if the matrices are small.
+    # Several threads only cost time if the matrices are small: then each fold has one.
     with (
         one_thread(not large),
         progress.step(title, fits * PASSES, "passes") as advance,
-    ):  # fmt: skip
-        fitted = 0
+        ThreadPoolExecutor(min(len(held_out), cores())) as pool,
+    ):
+        done, lock = Counter[int](), Lock()
 
         def counted(
-            rows: Tensor, strength: float, tolerance: float, initial: Tensor | None
+            number: int, rows: Tensor, strength: float, tolerance: float, initial: Tensor | None
         ) -> Tensor:
-            """Fit a layer, and show how many passes over the rows are made."""
-            nonlocal fitted
+            """Fit the layer with this number, and show how many passes over the rows are made."""
+
+            def show(passes: int) -> None:
+                with lock:
+                    done[number] = passes
+                    advance(done.total())
+
             passes = count(1)
             layer = fit(
                 rows, strength, initial=initial, tolerance=tolerance,
-                passed=lambda: advance(fitted * PASSES + min(next(passes), PASSES - 1)),
+                passed=lambda: show(min(next(passes), PASSES - 1)),
             )  # fmt: skip
-            fitted += 1
-            advance(fitted * PASSES)
+            show(PASSES)
             return layer
 
-        for fold in held_out:
+        def losses_without(fold: int) -> tuple[int, list[float]]:
+            """Number of the rows of a fold, and their summed loss at each strength if they are held out."""
             inside, outside = (
                 torch.from_numpy(np.flatnonzero((folds >= 0) & ((folds == fold) == out)))
                 for out in (False, True)
             )
-            judged += len(outside)
-            layer = None
-            for strength in STRENGTHS:  # each fit starts from the previous one
-                layer = counted(inside, strength, rough, layer)
-                sums[strength] += loss_of(outside, layer)
+            layer, losses = None, []
+            for number, strength in enumerate(STRENGTHS, fold * len(STRENGTHS)):
+                layer = counted(
+                    number, inside, strength, rough, layer
+                )  # starts from the previous one
+                losses.append(loss_of(outside, layer))
+            return len(outside), losses
+
+        sizes, losses = zip(*pool.map(losses_without, held_out), strict=True)
+        sums = dict(zip(STRENGTHS, map(sum, zip(*losses, strict=True)), strict=True))
         strength = min(sums, key=lambda c: sums[c])
-        layer = counted(torch.arange(len(folds)), strength, exact, None)
-    return layer, strength, sums[strength] / judged
+        layer = counted(fits, torch.arange(len(folds)), strength, exact, None)
+    return layer, strength, sums[strength] / sum(sizes)
 
 
 def fit_like(

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from datasets.core.part import Part
 from datasets.images import opening
 from datasets.images.opening import open_picture
-from datasets.items import describe
+from datasets.items import describe, duplicates
 from datasets.items.duplicates import SHIFT, correlation, find_clusters, thumbnails_of
 from datasets.items.facts import NearDuplicates, Sessions
 from datasets.items.loaded import Loaded
@@ -263,6 +263,23 @@ def test_candidates_lose_nothing_against_all_pairs(bursts):
     assert sorted(clusters.sizes) == sorted(sizes[sizes > 1])
     for number in range(len(clusters.sizes)):
         assert len(set(expected[clusters.number == number])) == 1
+
+
+def test_among_many_files_the_same_copies_are_found(monkeypatch):
+    """Many files are compared with those of the nearest cells alone; and most pairs by their lowest frequencies."""
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(40, 216, (1500, 6, 6), dtype=np.uint8)
+    different = np.stack([np.asarray(Image.fromarray(one).resize((32, 32))) for one in coarse])
+    copies = np.roll(different[:200], (2, -3), (1, 2)) + rng.integers(-6, 7, (200, 32, 32))
+    thumbnails = np.concatenate([different, np.clip(copies, 0, 255).astype(np.uint8)])
+    files, labels = np.arange(1700), np.array(["a", "b"] * 850)
+    among_all = find_clusters(thumbnails, files, labels)
+    assert among_all.sizes == [2] * 200
+    assert (among_all.number[:200] == among_all.number[1500:]).all()
+    monkeypatch.setattr(duplicates, "CELLED", 1000)
+    monkeypatch.setattr(duplicates, "CELL", 100)
+    in_cells = find_clusters(thumbnails, files, labels)
+    assert (in_cells.number == among_all.number).all()
 
 
 @pytest.fixture
