@@ -164,7 +164,7 @@ def build(
 def native_size(name: str) -> int:
     """Side of the input, in pixels, that a backbone's published weights were trained with."""
     if name.startswith("scratch/"):
-        if check_scratch(name) == "digits_cnn":
+        if check_scratch(name) == "mnist_cnn":
             return DIGITS.size
         name = name.replace("scratch/", "torchvision/", 1)
     if name.startswith("torchvision/"):

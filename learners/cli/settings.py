@@ -127,6 +127,16 @@ class TrainSettings:
         "pictures and strain.",
         limits=Limits(low=1),
     )
+    optimizer: Literal["adamw", "adadelta"] = option(
+        "adamw",
+        "Optimizer. adadelta (arXiv:1212.5701) is for networks without pretrained weights; --lr is then 1 and --wd 0 by "
+        "default.",
+    )
+    schedule: Literal["one-cycle", "step"] = option(
+        "one-cycle",
+        "How the learning rate goes on in --epochs: one-cycle rises and falls; step begins at --lr and is multiplied by "
+        "0.7 after each epoch.",
+    )
     bs: int = option(16, "Batch size in files.", limits=Limits(low=1))
     accumulate: int | None = option(
         None,
