@@ -69,11 +69,11 @@ class NetworkSettings:
         None,
         "Height and width of the input in pixels. Default: the size that the backbone was trained with.",
     )
-    head: Literal["auto", "stages", "linear", "cosine"] = option(
+    head: Literal["auto", "stages", "linear", "cosine", "fastai"] = option(
         "auto",
         "Classification layer: linear uses the features of the last stage; stages uses those of all stages; "
-        "cosine uses only the direction of the features, with a learned scale. auto is stages where the "
-        "backbone offers its stages, else linear.",
+        "cosine uses only the direction of the features, with a learned scale; fastai is the head of fastai's "
+        "vision_learner, with --dropout 0.5 by default. auto is stages where the backbone offers its stages, else linear.",
     )
     dropout: float = option(0.2, "Dropout probability before the classification layer.")
     resize: Literal["crop", "pad", "squash"] | None = option(

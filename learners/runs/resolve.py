@@ -18,7 +18,7 @@ from datasets.items.items import Items
 from datasets.kinds.base import KINDS, Kind
 from datasets.sources.base import is_multi_label
 from learners.backbones.choices import EMBEDDED, RECIPES, usual_backbone
-from learners.backbones.spec import EMBEDDING, HEAD_ONLY
+from learners.backbones.spec import EMBEDDING, FITTED_HEADS, HEAD_ONLY
 from learners.cli.settings import Settings
 
 
@@ -56,7 +56,7 @@ def resolve(
     if asked.run.resume is not None:
         return asked
     values = {**asked.flat(), **origin}
-    fitted = values["head"] != "cosine" and values["weights"] != "none"
+    fitted = values["head"] in FITTED_HEADS and values["weights"] != "none"
     fitted &= values["freeze_epochs"] == "fit"
     if origin and "epochs" not in asked.chosen:
         # Few, because the body is already trained on similar data; none, if the head can be fitted.
@@ -68,6 +68,8 @@ def resolve(
         elif not origin:
             values["resize"] = _resize(values["resize"], kind)
             values["backbone"] = backbone or _backbone(asked, kind)
+            if values["head"] == "fastai" and "dropout" not in asked.chosen:
+                values["dropout"] = 0.5
             if values["weights"] == "none":
                 values |= _recipe(asked, values["backbone"])
             if fitted and values["backbone"] in HEAD_ONLY and "epochs" not in asked.chosen:

@@ -104,7 +104,7 @@ def make_learner(
         "path": dls.path,
     }
     if is_convolutional(network):
-        learn = _through_vision_learner(dls, network, preprocessing, pretrained, options)
+        learn = through_vision_learner(dls, network, preprocessing, pretrained, options)
     else:
         learn = Learner(dls, network, splitter=parameter_groups, **options)
         if pretrained:
@@ -379,7 +379,7 @@ def tracking_callbacks(name: str, folder: Path) -> list[Callback]:
     return [WandbCallback(log_preds=False, log_model=False)]
 
 
-def _through_vision_learner(
+def through_vision_learner(
     dls: DataLoaders,
     network: nn.Sequential,
     preprocessing: Preprocessing,

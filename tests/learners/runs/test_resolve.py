@@ -61,6 +61,8 @@ def items(kind: str) -> Items:
         ({"epochs": 5}, {"items": "sound", "backbone": "embedded/sound"}, {"epochs": 5}),
         ({"head": "cosine"}, {"items": "sound", "backbone": "embedded/sound"}, {"epochs": 5, "freeze_epochs": 1}),
         ({"head": "linear"}, {"items": "picture"}, {"freeze_epochs": "fit"}),
+        ({"head": "fastai"}, {"items": "picture"}, {"freeze_epochs": 1, "lr": 6e-3, "dropout": 0.5}),
+        ({"head": "fastai", "dropout": 0.1}, {"items": "picture"}, {"dropout": 0.1}),
         ({"head": "stages"}, {"items": "picture"}, {"freeze_epochs": "fit"}),
         ({"head": "cosine", "epochs": 0}, {"items": "picture"}, {"freeze_epochs": 20}),
         ({"freeze_epochs": 3}, {"items": "picture"}, {"freeze_epochs": 3, "lr": 6e-3}),
