@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.names:
         for name, public in SETS.items():
             has_hash = all(file.hashes for file in public.files)
-            print(f"{name:16} {public.gigabytes:4.1f} GB  {'hash' if has_hash else 'no hash':8}{public.note}")  # fmt: skip
+            print(f"{name:16} {public.gigabytes:5.2g} GB  {'hash' if has_hash else 'no hash':8}{public.note}")  # fmt: skip
         for source in in_order():
             for name in source.names if source.note else ():
                 print(f"{name:16} {0:4.1f} GB  no hash {source.note}")

@@ -94,7 +94,7 @@ assert max(differences.values()) < 1e-5
 # %%
 with torch.device("meta"):
     networks = {
-        "digits CNN": convnets.DigitsCNN(),
+        "digits CNN": convnets.MnistCNN(),
         "ResNet-18": convnets.ResNet18(),
         "AlexNet": convnets.AlexNet(),
         "ViT-B/16": vit.vit_b_16(),

@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from learners.inference.predictor import Predictor
     from learners.loading.predictor import load_predictor
     from learners.model.hub import load_model
+    from learners.runs.session import learner, save_learner, vision_learner
     from secondhand.names import Name
 
 __version__ = "1.0.0"
 __all__ = [
-    "Prediction", "Predictor", "SecondhandError", "embed", "finetune", "load_model", "load_predictor",
+    "Prediction", "Predictor", "SecondhandError", "embed", "finetune", "learner", "load_model", "load_predictor",
+    "save_learner", "vision_learner",
 ]  # fmt: skip
 
 _HERE = Path(__file__).resolve().parent
@@ -60,8 +62,11 @@ _HOMES = {
     "SecondhandError": "datasets.core.errors",
     "embed": "learners.inference.embedding",
     "finetune": "learners.finetune",
+    "learner": "learners.runs.session",
     "load_model": "learners.model.hub",
     "load_predictor": "learners.loading.predictor",
+    "save_learner": "learners.runs.session",
+    "vision_learner": "learners.runs.session",
 }
 
 

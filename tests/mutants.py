@@ -416,7 +416,7 @@ def write_models(folder: Path) -> None:
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(40, 3))
-    spec = NetworkSpec("scratch/digits_cnn", 3, size=32)
+    spec = NetworkSpec("scratch/mnist_cnn", 3, size=32)
     spectrograms = {
         "picture": None,
         "sound": MelSettings(rate=8000, window=0.5, size=(32, 32)).to_dict(),

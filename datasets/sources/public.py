@@ -20,6 +20,7 @@ from datasets.core.files import folder_beside
 from datasets.core.store import cache_root
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_source
 from datasets.sources.download import RemoteFile, fetch_file, require_space, unpack
+from datasets.sources.idx import write_pictures
 from datasets.strain.formats import find_dataset
 from datasets.tables.cells import read_cells
 
@@ -209,10 +210,11 @@ def _gravityspy(
     )
 
 
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
 _PETS = "https://www.robots.ox.ac.uk/~vgg/data/pets/data"
 _ESC50 = "33c8ce9eb2cf0b1c2f8bcf322eb349b6be34dbb6"
 
-#: Sources of the hashes: torchvision.datasets for pets and imagenette, soundata for urbansound8k, and other
+#: Sources of the hashes: torchvision.datasets for mnist, pets and imagenette, soundata for urbansound8k, and other
 #: projects for this commit of esc50 (which GitHub has packed in two ways). There are no published hashes of
 #: gravityspy, whose size is checked instead, and of GWOSC's files.
 SETS: dict[str, PublicSet] = {
@@ -252,6 +254,22 @@ SETS: dict[str, PublicSet] = {
         ),
         read=read_pets,
     ),
+    "mnist": PublicSet(
+        note="70 000 handwritten digits at 28 px, official train and test; CC BY-SA 3.0; "
+        "LeCun, Bottou, Bengio, Haffner, Proc. IEEE 86, 1998",
+        gigabytes=0.012,
+        files=tuple(
+            _file(f"{_MNIST}/{name}-ubyte.gz", md5)
+            for name, md5 in {
+                "train-images-idx3": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                "train-labels-idx1": "d53e105ee54ea40749a09fcbcd1e9432",
+                "t10k-images-idx3": "9fb629c4189551a2d022fa330f9573f3",
+                "t10k-labels-idx1": "ec29112dd5afa0611ce80d1b7f02629c",
+            }.items()
+        ),
+        read=_read_table("items.csv"),
+        unpack=write_pictures,
+    ),
     "imagenette": _imagenette(320, 0.34, "3df6f0d01a2c9592104656642f5e78a3"),
     "imagenette-160": _imagenette(160, 0.1, "e793b78cc4c9e9a4ccc0c1155377a412"),
     "gravityspy": _gravityspy(
@@ -277,7 +295,7 @@ def fetch(name: str) -> Path:
     if folder.is_dir():
         return folder
     public = SETS[name]
-    log.info("%s: downloading %.1f GB; %s", name, public.gigabytes, public.note)
+    log.info("%s: downloading %.2g GB; %s", name, public.gigabytes, public.note)
     folder.parent.mkdir(parents=True, exist_ok=True)
     require_space(folder.parent, 1e9 * public.gigabytes, name)
     fetched = [fetch_file(file, folder.parent) for file in public.files]

@@ -397,7 +397,7 @@ def _without_classifier(model: nn.Module) -> nn.Module:
 
 def check_scratch(name: str) -> str:
     """Architecture in ``scratch/ARCH[:WEIGHTS]``; SecondhandError for an unknown one."""
-    return _check_known(name, "scratch", ("alexnet", "digits_cnn", "resnet18", "vit_b_16"))
+    return _check_known(name, "scratch", ("alexnet", "mnist_cnn", "resnet18", "vit_b_16"))
 
 
 def _scratch_body(
@@ -411,7 +411,7 @@ def _scratch_body(
     from learners.scratch import convnets, vit
 
     arch, published = check_scratch(name), None
-    if arch == "digits_cnn":
+    if arch == "mnist_cnn":
         if pretrained:
             raise SecondhandError(
                 f"nobody has published weights of {name}; use --weights none, or --weights FILE"
@@ -430,7 +430,7 @@ def _scratch_body(
         body = vit.vit_b_16(size, n_classes=None)
     else:
         convnet = {"alexnet": convnets.AlexNet, "resnet18": convnets.ResNet18}
-        body = convnet.get(arch, convnets.DigitsCNN)(n_classes=None)
+        body = convnet.get(arch, convnets.MnistCNN)(n_classes=None)
     if pretrained or weights is not None:
         with weights_errors(name, weights):
             own_state, state = body.state_dict(), _state(published, weights)

@@ -70,6 +70,20 @@ class Cosine(nn.Module):
         return self.scale * functional.linear(x, functional.normalize(self.weight, dim=1))
 
 
+class ConcatPool(nn.Module):
+    """Maximum and mean of each feature map side by side, as fastai's ``AdaptiveConcatPool2d``.
+
+    [batch, features, h, w] -> [batch, 2 * features, 1, 1].
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x.amax((2, 3), keepdim=True), x.mean((2, 3), keepdim=True)], dim=1)
+
+
+#: Layers with which a head for feature maps begins.
+POOLS = (nn.AdaptiveAvgPool2d, ConcatPool)
+
+
 class Ensemble(nn.Module):
     """Networks of one spec that predict by the ``average`` of their logits, as a rule by their mean probability
     (arXiv:1612.01474).
@@ -164,7 +178,7 @@ def build(
 def native_size(name: str) -> int:
     """Side of the input, in pixels, that a backbone's published weights were trained with."""
     if name.startswith("scratch/"):
-        if check_scratch(name) == "digits_cnn":
+        if check_scratch(name) == "mnist_cnn":
             return DIGITS.size
         name = name.replace("scratch/", "torchvision/", 1)
     if name.startswith("torchvision/"):
@@ -231,7 +245,7 @@ def is_convolutional(network: nn.Sequential) -> bool:
     """Whether the head starts with pooling, so that the body gives feature maps."""
     head = network[1]
     assert isinstance(head, nn.Sequential)
-    return isinstance(head[0], nn.AdaptiveAvgPool2d)
+    return isinstance(head[0], POOLS)
 
 
 class LogitsAndFeatures(nn.Module):
@@ -316,7 +330,34 @@ def _block_name(name: str) -> str:
     return ".".join(parts[: last + 1])
 
 
+def fastai_head(n_features: int, n_classes: int, dropout: float, *, spatial: bool) -> nn.Sequential:
+    """The head of fastai's ``vision_learner``, as its ``create_head`` builds and initialises it.
+
+    Concat pooling of maps, then twice BatchNorm, dropout (half of it the first time) and a linear layer without bias,
+    with 512 features and ReLU between them. Its weights have the same names.
+    """
+    width = 2 * n_features if spatial else n_features
+    layers = [
+        *([ConcatPool(), nn.Flatten()] if spatial else []),
+        *(
+            nn.BatchNorm1d(width),
+            nn.Dropout(dropout / 2),
+            nn.Linear(width, 512, bias=False),
+            nn.ReLU(),
+        ),
+        *(nn.BatchNorm1d(512), nn.Dropout(dropout), nn.Linear(512, n_classes, bias=False)),
+    ]
+    for layer in layers:
+        if isinstance(layer, nn.BatchNorm1d):
+            nn.init.constant_(layer.bias, 1e-3)
+        elif isinstance(layer, nn.Linear):
+            nn.init.kaiming_normal_(layer.weight)
+    return nn.Sequential(*layers)
+
+
 def _head(spec: NetworkSpec, n_features: int, spatial: bool) -> nn.Sequential:
+    if spec.head == "fastai":
+        return fastai_head(n_features, spec.n_classes, spec.dropout, spatial=spatial)
     pool = [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if spatial else []
     layers: list[nn.Module]
     layers = [*pool, nn.Dropout(spec.dropout), nn.Linear(n_features, spec.n_classes)]

@@ -11,7 +11,9 @@ from datasets.core.checked import check_fields, one_of
 from learners.backbones.averaging import MEAN_LOGIT, MEAN_PROBABILITY, Average
 from learners.backbones.names import MAX_MEMBERS, SOUND
 
-HEADS = ("stages", "linear", "cosine")
+HEADS = ("stages", "linear", "cosine", "fastai")
+#: Heads of a single linear layer on the features as they are, which can be fitted as a logistic regression.
+FITTED_HEADS = ("auto", "stages", "linear")
 #: Backbones of which only the head is trained unless --epochs is given: training the whole network takes longer and gained
 #: nothing (docs/decisions.md).
 HEAD_ONLY = frozenset({SOUND})
@@ -37,8 +39,8 @@ class NetworkSpec:
     n_classes : length of the logits.
     size : side of the square input in pixels; of embeddings their width.
     head : "linear" (dropout and a linear layer), "stages" (the same on the features of all stages, see
-        `bodies.Stages`) or "cosine" (`backbones.Cosine` of the pooled features); "auto" is stages where
-        the body has them, else linear.
+        `bodies.Stages`), "cosine" (`backbones.Cosine` of the pooled features) or "fastai" (`building.fastai_head`); "auto"
+        is stages where the body has them, else linear.
     dropout : dropout before the last layer, in [0, 1).
     members : number of networks of a `backbones.Ensemble`, 1 to 16.
     width : width of an input that is ``size`` x ``width`` pixels; None for a square.

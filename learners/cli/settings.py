@@ -69,11 +69,11 @@ class NetworkSettings:
         None,
         "Height and width of the input in pixels. Default: the size that the backbone was trained with.",
     )
-    head: Literal["auto", "stages", "linear", "cosine"] = option(
+    head: Literal["auto", "stages", "linear", "cosine", "fastai"] = option(
         "auto",
         "Classification layer: linear uses the features of the last stage; stages uses those of all stages; "
-        "cosine uses only the direction of the features, with a learned scale. auto is stages where the "
-        "backbone offers its stages, else linear.",
+        "cosine uses only the direction of the features, with a learned scale; fastai is the head of fastai's "
+        "vision_learner, with --dropout 0.5 by default. auto is stages where the backbone offers its stages, else linear.",
     )
     dropout: float = option(0.2, "Dropout probability before the classification layer.")
     resize: Literal["crop", "pad", "squash"] | None = option(
@@ -126,6 +126,16 @@ class TrainSettings:
         "--freeze-epochs fit the first layer and a third of the blocks are frozen; else 2 for sound, 100 for "
         "pictures and strain.",
         limits=Limits(low=1),
+    )
+    optimizer: Literal["adamw", "adadelta"] = option(
+        "adamw",
+        "Optimizer. adadelta (arXiv:1212.5701) is for networks without pretrained weights; --lr is then 1 and --wd 0 by "
+        "default.",
+    )
+    schedule: Literal["one-cycle", "step"] = option(
+        "one-cycle",
+        "How the learning rate goes on in --epochs: one-cycle rises and falls; step begins at --lr and is multiplied by "
+        "0.7 after each epoch.",
     )
     bs: int = option(16, "Batch size in files.", limits=Limits(low=1))
     accumulate: int | None = option(

@@ -17,8 +17,8 @@ from datasets.items.facts import Inputs
 from datasets.items.items import Items
 from datasets.kinds.base import KINDS, Kind
 from datasets.sources.base import is_multi_label
-from learners.backbones.choices import EMBEDDED, usual_backbone
-from learners.backbones.spec import EMBEDDING, HEAD_ONLY
+from learners.backbones.choices import EMBEDDED, RECIPES, usual_backbone
+from learners.backbones.spec import EMBEDDING, FITTED_HEADS, HEAD_ONLY
 from learners.cli.settings import Settings
 
 
@@ -56,7 +56,7 @@ def resolve(
     if asked.run.resume is not None:
         return asked
     values = {**asked.flat(), **origin}
-    fitted = values["head"] != "cosine" and values["weights"] != "none"
+    fitted = values["head"] in FITTED_HEADS and values["weights"] != "none"
     fitted &= values["freeze_epochs"] == "fit"
     if origin and "epochs" not in asked.chosen:
         # Few, because the body is already trained on similar data; none, if the head can be fitted.
@@ -68,10 +68,19 @@ def resolve(
         elif not origin:
             values["resize"] = _resize(values["resize"], kind)
             values["backbone"] = backbone or _backbone(asked, kind)
+            if values["head"] == "fastai" and "dropout" not in asked.chosen:
+                values["dropout"] = 0.5
+            if values["weights"] == "none":
+                values |= _recipe(asked, values["backbone"])
             if fitted and values["backbone"] in HEAD_ONLY and "epochs" not in asked.chosen:
                 values["epochs"] = 0
         if not fitted and values["freeze_epochs"] == "fit":
             values["freeze_epochs"] = 1 if values["epochs"] else 20
+        if values["optimizer"] == "adadelta":
+            if values["lr"] is None:
+                values["lr"] = 1.0
+            if "wd" not in asked.chosen:
+                values["wd"] = 0.0
         if values["lr"] is None:
             values["lr"] = 3e-4 if fitted else 6e-3
         if values["lr_mult"] is None and not fitted:
@@ -85,6 +94,18 @@ def resolve(
         if values["threads"] is None:
             values["threads"] = machine.threads
     return asked.filled(**values)
+
+
+def _recipe(asked: Settings, backbone: str) -> dict[str, Any]:
+    """The backbone's own settings, as far as the user left them open."""
+    recipe = {
+        name: value for name, value in RECIPES.get(backbone, {}).items() if name not in asked.chosen
+    }
+    if asked.train.epochs == 0 and "epochs" in asked.chosen:
+        recipe.pop("freeze_epochs", None)  # the head is all that is trained
+    if asked.train.optimizer != "adamw":
+        recipe.pop("lr", None)
+    return recipe
 
 
 def _backbone(asked: Settings, kind: Kind) -> str:

@@ -16,8 +16,23 @@ def causal_mask(n: int, m: int, device: torch.device | None = None) -> Tensor:
     return torch.ones(n, m, dtype=torch.bool, device=device).tril(m - n)
 
 
+def additive_mask(n: int, m: int, like: Tensor) -> Tensor:
+    """`causal_mask` as numbers to add to the scores: [n, m], 0 where query i may see key j, else -∞.
+
+    As ``torch.nn.Transformer.generate_square_subsequent_mask``.
+    """
+    seen = causal_mask(n, m, like.device)
+    return like.new_zeros(n, m).masked_fill(~seen, -math.inf)
+
+
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, dropout: float = 0.0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    additive: bool = False,
+    dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """softmax(q kᵀ / √d) v (equation 1), step by step.
 
@@ -25,6 +40,7 @@ def attend(
     ----------
     q : [batch, heads, n, d]; k, v : [batch, heads, m, d].
     causal : a query sees its own position and those before; the n queries are the last of the m positions.
+    additive : hide keys by adding -∞ to their scores, instead of writing -∞ in their place. The result is the same.
     dropout : probability with which a weight becomes 0.
 
     Returns
@@ -33,23 +49,34 @@ def attend(
     """
     # The sum of d products of unit variance has variance d: √d brings it back to 1.
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # [batch, heads, n, m]
-    if causal:
-        seen = causal_mask(q.shape[-2], k.shape[-2], q.device)
-        scores = scores.masked_fill(~seen, -math.inf)
+    n, m = scores.shape[-2:]
+    if causal and additive:
+        scores = scores + additive_mask(n, m, scores)
+    elif causal:
+        scores = scores.masked_fill(~causal_mask(n, m, q.device), -math.inf)
     weights = softmax(scores)
     return nn.functional.dropout(weights, dropout) @ v, weights
 
 
 def attend_fused(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, dropout: float = 0.0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    additive: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
     """The result of `attend` by one kernel that never holds the n x m weights (arXiv:2205.14135)."""
     n, m = q.shape[-2], k.shape[-2]
+    if causal and additive:
+        mask = additive_mask(n, m, q)
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
     if causal and n == m:
         return scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
     # With cached keys, torch's own mask would put the n queries first. The last position alone sees all.
-    mask = causal_mask(n, m, q.device) if causal and n > 1 else None
-    return scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    seen = causal_mask(n, m, q.device) if causal and n > 1 else None
+    return scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout)
 
 
 class Cache:
@@ -84,6 +111,7 @@ class Attention(nn.Module):
     ----------
     width : of the sequence, a multiple of ``heads``.
     causal : positions do not see later ones.
+    additive : they are hidden by a mask that is added to the scores, see `attend`.
     rotary : queries and keys are turned by their position, see `layers.rotate`.
     dropout : of attention weights and output, in training.
     fused : use torch's kernel instead of the spelled-out steps.
@@ -96,6 +124,7 @@ class Attention(nn.Module):
         heads: int,
         *,
         causal: bool = False,
+        additive: bool = False,
         rotary: bool = False,
         bias: bool = True,
         dropout: float = 0.0,
@@ -104,7 +133,8 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(width, heads)
-        self.heads, self.causal, self.rotary, self.fused = heads, causal, rotary, fused
+        self.heads, self.causal, self.additive = heads, causal, additive
+        self.rotary, self.fused = rotary, fused
         self.qkv = linear(width, 3 * width, bias)  # one product for all three and all heads
         self.proj = linear(width, width, bias)
         self.dropout = Dropout(dropout)
@@ -113,10 +143,11 @@ class Attention(nn.Module):
         """With a cache, x [batch, n, width] follows the positions that are in it."""
         q, k, v = self.project(x, cache)
         p = self.dropout.p if self.training else 0.0
+        masked = {"causal": self.causal, "additive": self.additive}
         if self.fused:
-            y = attend_fused(q, k, v, causal=self.causal, dropout=p)  # [batch, heads, n, d]
+            y = attend_fused(q, k, v, **masked, dropout=p)  # [batch, heads, n, d]
         else:
-            y, _ = attend(q, k, v, causal=self.causal, dropout=p)
+            y, _ = attend(q, k, v, **masked, dropout=p)
         return self.dropout(self.proj(y.transpose(1, 2).flatten(2)))
 
     def weights(self, x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from learners.scratch.layers import BatchNorm, Dropout, Linear
 
 
-class DigitsCNN(nn.Module):
+class MnistCNN(nn.Module):
     """Two convolutions and two linear layers, as in PyTorch's MNIST example: 1,199,882 parameters at 10 classes.
 
     Input [batch, 1 or 3, 28, 28]; colour is averaged to grey. At other sizes, at least 6 pixels a side, the maps are

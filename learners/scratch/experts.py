@@ -63,6 +63,19 @@ class MixtureOfExperts(nn.Module):
         self.experts = nn.ModuleList(SwiGLU(width, hidden) for _ in range(experts))
         self.k = k
 
+    def init_weights(self, std: float) -> None:
+        """Draw all weights anew from normal distributions, as torchtitan's Llama does.
+
+        The gates W of the experts have standard deviation 0.02; the values V, the outputs W₂ and the router have ``std``.
+        That is 0.02 / √(2 · depth) as a rule, so that the sum over all layers of a network keeps its size. Numbers
+        beyond ±2 are drawn again; at such deviations there are none.
+        """
+        for expert in self.experts:
+            gate, values = expert.fc1.weight.chunk(2)  # [hidden, width] each
+            for weight, deviation in ((gate, 0.02), (values, std), (expert.fc2.weight, std)):
+                nn.init.trunc_normal_(weight, std=deviation)
+        nn.init.trunc_normal_(self.router.weight, std=std)
+
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.flatten(0, -2)  # [n, width]
         self.routing = self.route(tokens)

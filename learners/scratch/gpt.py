@@ -1,4 +1,4 @@
-"""GPT-2: a decoder-only language model, its loss, and text generation."""
+"""GPT-2, or GPT as the essay writes it: a decoder-only language model, its loss, and text generation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from learners.scratch import transformer
 from learners.scratch.attention import Cache
 from learners.scratch.layers import (
     Conv1D,
@@ -19,7 +20,9 @@ from learners.scratch.layers import (
     LayerNorm,
     cross_entropy,
     evaluating,
+    gelu,
     gelu_tanh,
+    sinusoidal_positions,
     softmax,
 )
 from learners.scratch.transformer import EncoderLayer, Stack
@@ -35,6 +38,13 @@ class GPTConfig:
     context : largest number of tokens in the input.
     width, depth, heads : sizes of the layers; the MLP at each position is 4 · width wide.
     dropout : dropout of embeddings, attention and MLPs in training.
+    sinusoidal : fixed positions, see `sinusoidal_positions`, in place of learned ones.
+    scaled_embedding : rows of the embedding are multiplied by √width, see `Embedding`. The output layer, which is tied
+        to it, is not.
+    scaled_attention : the output of each attention is multiplied by 1 / √(2 · depth), so that the sum over all layers
+        keeps its size.
+    additive_mask : later positions are hidden by -∞ that is added to their scores, see `attend`.
+    exact_gelu : GELU itself in place of GPT-2's approximation by tanh.
     """
 
     vocabulary: int = 50257
@@ -43,6 +53,35 @@ class GPTConfig:
     depth: int = 12
     heads: int = 12
     dropout: float = 0.0
+    sinusoidal: bool = False
+    scaled_embedding: bool = False
+    scaled_attention: bool = False
+    additive_mask: bool = False
+    exact_gelu: bool = False
+
+
+#: GPT as the essay writes it, at the sizes of the small GPT-2: 123,653,376 parameters, for its positions are none. Its
+#: weights are loaded by `from_essay`.
+ESSAY = GPTConfig(
+    sinusoidal=True,
+    scaled_embedding=True,
+    scaled_attention=True,
+    additive_mask=True,
+    exact_gelu=True,
+)
+
+
+class SinusoidalPositions(nn.Module):
+    """The rows of `sinusoidal_positions`, which are not learned, for places int64 [n] -> [n, width]."""
+
+    table: Tensor
+
+    def __init__(self, context: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("table", sinusoidal_positions(context, width), persistent=False)
+
+    def forward(self, places: Tensor) -> Tensor:
+        return self.table[places]
 
 
 class GPT(nn.Module):
@@ -55,10 +94,22 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         width, p = config.width, config.dropout
-        self.tokens = Embedding(config.vocabulary, width)
-        self.positions = Embedding(config.context, width)
+        self.tokens = Embedding(config.vocabulary, width, scaled=config.scaled_embedding)
+        self.positions = (
+            SinusoidalPositions(config.context, width)
+            if config.sinusoidal
+            else Embedding(config.context, width)
+        )
         self.dropout = Dropout(p)
-        layer = partial(EncoderLayer, causal=True, activation=gelu_tanh, eps=1e-5, linear=Conv1D)
+        layer = partial(
+            EncoderLayer,
+            causal=True,
+            additive=config.additive_mask,
+            activation=gelu if config.exact_gelu else gelu_tanh,
+            eps=1e-5,
+            scale=1 / math.sqrt(2 * config.depth) if config.scaled_attention else 1.0,
+            linear=Conv1D,
+        )
         self.blocks = Stack(
             layer(width, config.heads, 4 * width, dropout=p) for _ in range(config.depth)
         )
@@ -169,4 +220,15 @@ def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         # The output layer is the embedding once more, and older files hold their causal masks.
         if not name.endswith(("lm_head.weight", "attn.bias", "attn.masked_bias")):
             renamed[name] = value
+    return renamed
+
+
+def from_essay(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename the tensors of the essay's GPT to the names of `GPT` with `ESSAY`; its linear layers are transposed."""
+    renamed = {}
+    for name, value in transformer.from_essay(state).items():
+        if name == "proj.weight":  # the embedding once more
+            continue
+        is_linear = name.endswith((".qkv.weight", ".proj.weight", ".fc1.weight", ".fc2.weight"))
+        renamed[name] = value.T if is_linear else value
     return renamed

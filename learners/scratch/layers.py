@@ -80,6 +80,19 @@ class Embedding(nn.Module):
         return self.weight[ids] * self.scale
 
 
+def one_hot(ids: Tensor, n: int) -> Tensor:
+    """Float vectors of n numbers, all 0 but a 1 at the id, as ``torch.nn.functional.one_hot``: int64 […] -> […, n].
+
+    Times a matrix [n, width] they give its rows: an `Embedding` is a linear layer on one-hot vectors, without the
+    products with 0.
+
+    Raises
+    ------
+    RuntimeError : an id is not from 0 to n - 1.
+    """
+    return torch.zeros(*ids.shape, n, device=ids.device).scatter_(-1, ids[..., None], 1.0)
+
+
 # --- normalisation --------------------------------------------------------------------------------
 
 # BatchNorm and LayerNorm are torch's by type, because fastai recognises by type the layers that it also trains in
@@ -87,9 +100,10 @@ class Embedding(nn.Module):
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """Each channel to mean 0 and variance 1 over batch and space (arXiv:1502.03167, algorithm 1). [batch, channels, h, w].
+    """Each channel to mean 0 and variance 1 over batch and space (arXiv:1502.03167, algorithm 1).
 
-    As ``torch.nn.BatchNorm2d``. weight, bias [channels] scale and shift afterwards. In training, the buffers
+    [batch, channels, h, w] as ``torch.nn.BatchNorm2d``; [batch, features] or [batch, channels, n] as
+    ``torch.nn.BatchNorm1d``, whose tensors have the same names. weight, bias [channels] scale and shift afterwards. In training, the buffers
     running_mean, running_var [channels] move towards the statistics of each batch by the factor ``momentum``; in
     eval mode they replace them.
     """
@@ -103,8 +117,9 @@ class BatchNorm(nn.BatchNorm2d):
         wide = at_least_float32(x)
         mean, variance = self.running_mean, self.running_var
         if self.training:
-            mean = wide.mean((0, 2, 3))  # [channels]
-            variance = wide.var((0, 2, 3), correction=0)  # [channels]
+            all_but_channels = (0, *range(2, x.ndim))
+            mean = wide.mean(all_but_channels)  # [channels]
+            variance = wide.var(all_but_channels, correction=0)  # [channels]
             with torch.no_grad():
                 n = x.numel() // x.shape[1]
                 self.num_batches_tracked.add_(1)
@@ -113,7 +128,8 @@ class BatchNorm(nn.BatchNorm2d):
                 self.running_var.lerp_(variance * n / max(1, n - 1), self.momentum)
         scale = self.weight * torch.rsqrt(variance + self.eps)  # [channels]
         shift = self.bias - mean * scale  # [channels]
-        return (wide * scale[:, None, None] + shift[:, None, None]).to(x.dtype)
+        shape = (-1, *[1] * (x.ndim - 2))  # [channels, 1, 1] for maps, [features] for features
+        return (wide * scale.view(shape) + shift.view(shape)).to(x.dtype)
 
 
 class LayerNorm(nn.LayerNorm):
@@ -165,9 +181,15 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + e⁻ˣ), from 0 to 1, as ``torch.sigmoid``. Any shape."""
+    # By tanh, because e⁻ˣ is beyond float32 for x < -88, and its gradient is then no number.
+    return (1 + torch.tanh(x / 2)) / 2
+
+
 def silu(x: Tensor) -> Tensor:
     """x / (1 + e⁻ˣ), also called swish; ``torch.nn.functional.silu``. Any shape."""
-    return x * torch.sigmoid(x)
+    return x * sigmoid(x)
 
 
 def softmax(x: Tensor, dim: int = -1, temperature: float = 1.0) -> Tensor:
@@ -273,18 +295,26 @@ class FFN(nn.Module):
 class GeGLU(nn.Module):
     """(GELU(x W) ⊙ x V) W₂ (arXiv:2002.05202, equation 6): one hidden layer gates another. […, width] -> […, width].
 
-    fc1 holds W and V, each [hidden, width], one below the other. As ``timm.layers.GluMlp`` with ``gate_last=False``.
+    fc1 holds W and V, each [hidden, width], one below the other. Which of them comes first is a convention of files:
+
+    - W, the gate, as in the paper, LLaMA and ModernBERT: ``timm.layers.GluMlp`` with ``gate_last=False``.
+    - V, and the gate last, as in the essay, diffusers and ``timm.layers.GluMlp`` by default. Weights of one kind give
+      another function in the other: a file is loaded with the ``gate_last`` that it was trained with.
     """
 
     activation = staticmethod(gelu)
 
-    def __init__(self, width: int, hidden: int, bias: bool = False) -> None:
+    def __init__(
+        self, width: int, hidden: int, bias: bool = False, *, gate_last: bool = False
+    ) -> None:
         super().__init__()
+        self.gate_last = gate_last
         self.fc1 = Linear(width, 2 * hidden, bias)
         self.fc2 = Linear(hidden, width, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, values = self.fc1(x).chunk(2, dim=-1)  # […, hidden] each
+        first, second = self.fc1(x).chunk(2, dim=-1)  # […, hidden] each
+        gate, values = (second, first) if self.gate_last else (first, second)
         return self.fc2(self.activation(gate) * values)
 
 

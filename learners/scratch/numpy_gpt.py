@@ -53,21 +53,29 @@ def layer_norm_backward(
 def batch_norm(x: Array, w: Array, b: Array, eps: float = 1e-5) -> tuple[Array, Array, Array]:
     """In training: x [batch, channels, h, w], w, b [channels] -> y, z, both as x, and 1 / std [channels, 1, 1].
 
-    The decoder has none. It is `layer_norm` over other axes: for each channel over batch and space.
+    x may also be [batch, features]; 1 / std is then [features]. The decoder has none. It is `layer_norm` over other
+    axes: for each channel over batch and space.
     """
-    centred = x - x.mean((0, 2, 3), keepdims=True)
-    inverse = 1 / np.sqrt((centred**2).mean((0, 2, 3), keepdims=True) + eps)
+    axes, shape = _all_but_channels(x)
+    centred = x - x.mean(axes, keepdims=True)
+    inverse = 1 / np.sqrt((centred**2).mean(axes, keepdims=True) + eps)
     z = centred * inverse
-    return z * w[:, None, None] + b[:, None, None], z, inverse[0]
+    return z * w.reshape(shape) + b.reshape(shape), z, inverse[0]
 
 
 def batch_norm_backward(
     dy: Array, z: Array, inverse: Array, w: Array
 ) -> tuple[Array, Array, Array]:
     """-> dx, dw, db."""
-    dz, axes = dy * w[:, None, None], (0, 2, 3)
+    axes, shape = _all_but_channels(dy)
+    dz = dy * w.reshape(shape)
     dx = dz - dz.mean(axes, keepdims=True) - z * (dz * z).mean(axes, keepdims=True)
     return dx * inverse, (dy * z).sum(axes), dy.sum(axes)
+
+
+def _all_but_channels(x: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axes of x [batch, channels, …] to average over, and the shape that [channels] has beside a row of x."""
+    return (0, *range(2, x.ndim)), (-1, *[1] * (x.ndim - 2))
 
 
 def dropout(x: Array, p: float, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -260,14 +268,21 @@ class AdamW:
     """Adam (arXiv:1412.6980, algorithm 1) with decoupled weight decay (arXiv:1711.05101), as ``torch.optim.AdamW``.
 
     ``decay`` 0 is Adam. Only matrices decay, not biases and norms.
+
+    Parameters
+    ----------
+    amsgrad : divide by the largest average of squares so far, not by the present one (arXiv:1904.09237, algorithm 2).
+        Adam forgets a rare large gradient, and its steps grow again, away from the minimum if such gradients are the only
+        ones that point to it.
     """
 
     betas, eps = (0.9, 0.999), 1e-8
 
-    def __init__(self, parameters: Arrays, *, decay: float = 0.01) -> None:
-        self.parameters, self.decay = parameters, decay
+    def __init__(self, parameters: Arrays, *, decay: float = 0.01, amsgrad: bool = False) -> None:
+        self.parameters, self.decay, self.amsgrad = parameters, decay, amsgrad
         self.m = {name: np.zeros_like(w) for name, w in parameters.items()}
         self.v = {name: np.zeros_like(w) for name, w in parameters.items()}
+        self.largest = {name: np.zeros_like(w) for name, w in parameters.items()}
         self.steps = 0
 
     def step(self, gradients: Arrays, lr: float) -> None:
@@ -279,6 +294,8 @@ class AdamW:
             g, m, v = gradients[name], self.m[name], self.v[name]
             m += (1 - self.betas[0]) * (g - m)
             v += (1 - self.betas[1]) * (g * g - v)
+            if self.amsgrad:
+                v = np.maximum(self.largest[name], v, out=self.largest[name])
             if w.ndim > 1:
                 w *= 1 - lr * self.decay
             w -= lr * (m / warm[0]) / (np.sqrt(v / warm[1]) + self.eps)
@@ -290,3 +307,17 @@ def cosine(step: int, steps: int, *, peak: float, floor: float = 0.0, warmup: in
         return peak * (step + 1) / warmup
     done = (step - warmup) / max(1, steps - warmup)
     return floor + (peak - floor) * (1 + math.cos(math.pi * min(1.0, done))) / 2
+
+
+def cosine_restarts(
+    step: int, first: int, *, peak: float, floor: float = 0.0, growth: int = 1
+) -> float:
+    """Learning rate of `cosine` that starts again at ``peak`` after each cycle (arXiv:1608.03983, equation 5).
+
+    The first cycle has ``first`` steps, each further one ``growth`` times those of the one before. A restart leaves
+    a minimum for others, and the weights at the end of each cycle can be kept. As
+    ``torch.optim.lr_scheduler.CosineAnnealingWarmRestarts``.
+    """
+    while step >= first:
+        step, first = step - first, first * growth
+    return cosine(step, first, peak=peak, floor=floor)

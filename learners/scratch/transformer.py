@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -59,7 +60,7 @@ class EncoderLayer(Layer):
     Parameters
     ----------
     hidden : width between the two linear layers.
-    causal : positions do not see later ones, as in GPT.
+    causal, additive : positions do not see later ones, as in GPT, and how they are hidden, see `Attention`.
     eps : added to the variance in the norms.
     scale : factor of the attention's output. The essay has 1 / √(2 · depth), so that the sum over all layers keeps
         its size.
@@ -72,6 +73,7 @@ class EncoderLayer(Layer):
         hidden: int,
         *,
         causal: bool = False,
+        additive: bool = False,
         dropout: float = 0.0,
         activation: Callable[[Tensor], Tensor] = gelu,
         eps: float = 1e-6,
@@ -80,7 +82,9 @@ class EncoderLayer(Layer):
     ) -> None:
         super().__init__(
             LayerNorm(width, eps),
-            Attention(width, heads, causal=causal, dropout=dropout, linear=linear),
+            Attention(
+                width, heads, causal=causal, additive=additive, dropout=dropout, linear=linear
+            ),
             LayerNorm(width, eps),
             FFN(width, hidden, dropout=dropout, activation=activation, linear=linear),
             dropout=dropout,
@@ -109,6 +113,7 @@ class ModernLayer(Layer):
     Parameters
     ----------
     depth : number of layers of the network; the attention's output is multiplied by 1 / √(2 · depth).
+    gate_last : which half of fc1 gates the other, see `GeGLU`; the second in the essay.
     mlp : another network in place of GeGLU, such as a mixture of experts.
     """
 
@@ -121,28 +126,42 @@ class ModernLayer(Layer):
         *,
         causal: bool = True,
         bias: bool = False,
+        gate_last: bool = True,
         mlp: nn.Module | None = None,
     ) -> None:
         super().__init__(
             RMSNorm(width),
             Attention(width, heads, causal=causal, rotary=True, bias=bias),
             RMSNorm(width),
-            mlp or GeGLU(width, hidden, bias),
+            mlp or GeGLU(width, hidden, bias, gate_last=gate_last),
             scale=1 / math.sqrt(2 * depth),
         )
 
 
 class TransformerPlusPlus(Stack):
     """The essay's Transformer++, close to LLaMA (arXiv:2302.13971, section 2.2) and ModernBERT: no biases but in the
-    last layer. [batch, n, width] -> the same, without a final norm."""
+    last layer. [batch, n, width] -> the same, without a final norm.
+
+    ``gate_last`` as in `GeGLU`: true for the essay's weights, false for those in LLaMA's and ModernBERT's order.
+    """
 
     def __init__(
-        self, width: int, heads: int, hidden: int, depth: int, *, causal: bool = True
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        depth: int,
+        *,
+        causal: bool = True,
+        gate_last: bool = True,
     ) -> None:
         super().__init__(
-            ModernLayer(width, heads, hidden, depth, causal=causal, bias=number == depth - 1)
+            ModernLayer(
+                width, heads, hidden, depth,
+                causal=causal, bias=number == depth - 1, gate_last=gate_last,
+            )
             for number in range(depth)
-        )
+        )  # fmt: skip
 
 
 # --- the original: encoder and decoder ------------------------------------------------------------
@@ -262,3 +281,33 @@ class EncoderDecoder(nn.Module):
                 best = self.decode(target, memory)[:, -1:].argmax(-1)  # [batch, 1]
                 target = torch.cat((target, best), dim=1)
         return target[:, 1:]
+
+
+# --- weights of the essay -------------------------------------------------------------------------
+
+#: Regular expressions for the names in the essay's Transformers, and the names here.
+_ESSAY = {
+    r"^(transformer_encoder\.)?transformer_encoder_layers\.": "blocks.",
+    r"^(gpt_decoder\.)?gpt_decoder_layers\.": "blocks.",
+    r"^transformer_layers\.": "",
+    r"^embedding\.embedding\.": "tokens.",
+    r"^layer_norm\.": "norm.",
+    r"\.layer_norm_([12])\.": r".norm\1.",
+    r"\.attention\.w_qkv\.": ".attn.qkv.",
+    r"\.attention\.w_o\.": ".attn.proj.",
+    r"\.ffn\.linear([12])\.": r".mlp.fc\1.",
+}
+
+
+def from_essay(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename the tensors of the essay's Transformer++ or GPT to the names here; others stay.
+
+    The essay's Transformer++ has one RMSNorm in a layer, used before the attention and again before the FFN.
+    """
+    renamed = {}
+    for name, value in state.items():
+        for pattern, ours in _ESSAY.items():
+            name = re.sub(pattern, ours, name)
+        for norm in ("norm1", "norm2") if ".rms_norm." in name else ("",):
+            renamed[name.replace("rms_norm", norm)] = value
+    return renamed

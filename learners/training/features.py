@@ -30,6 +30,7 @@ from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
 from datasets.loaders.seeded import Repeatable
 from learners.backbones.building import (
+    POOLS,
     Unit,
     batch_norms,
     outputs_of_features,
@@ -42,7 +43,7 @@ from learners.training.probe import BLOCK, ByPart
 log = logging.getLogger(__name__)
 
 #: Layers without weights at the start of a head. Features are cached after them, so pooled and not as maps.
-PASSIVE = (Unit, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity)
+PASSIVE = (Unit, *POOLS, nn.Flatten, nn.Identity)
 
 
 class Outputs(NamedTuple):

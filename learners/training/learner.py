@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from fastai.callback.schedule import (
 from fastai.callback.training import GradientClip
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner
-from fastai.optimizer import OptimWrapper
 from fastai.vision.learner import model_meta, vision_learner
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -59,11 +57,10 @@ from learners.training.keep import Epoch, Keep, Kept, blend, choose, shares
 from learners.training.objectives import Objective, class_objective
 from learners.training.probe import last_layer
 from learners.training.records import Records
+from learners.training.schedules import CYCLE, OPTIMIZERS, fit
 
 log = logging.getLogger(__name__)
 
-#: One-cycle policy: the learning rate starts at 1/5 of its peak and rises during 30 % of the steps.
-CYCLE = {"pct_start": 0.3, "div": 5.0}
 #: Augmented versions of each training file whose features are cached while the body is frozen.
 FROZEN_VERSIONS = 2
 
@@ -91,7 +88,7 @@ def make_learner(
     objective = objective or class_objective(settings)
     options: dict[str, Any] = {
         "loss_func": objective.loss,
-        "opt_func": partial(OptimWrapper, opt=torch.optim.AdamW, eps=1e-8, fused=True),
+        "opt_func": OPTIMIZERS[settings.optimizer],
         "metrics": objective.metrics,
         "wd": settings.wd,
         "train_bn": not fits_head,  # training the norms of frozen groups takes another backward pass
@@ -107,7 +104,7 @@ def make_learner(
         "path": dls.path,
     }
     if is_convolutional(network):
-        learn = _through_vision_learner(dls, network, preprocessing, pretrained, options)
+        learn = through_vision_learner(dls, network, preprocessing, pretrained, options)
     else:
         learn = Learner(dls, network, splitter=parameter_groups, **options)
         if pretrained:
@@ -126,7 +123,7 @@ def fine_tune(
     cross_fitted: bool = False,
     records: Records | None = None,
 ) -> None:
-    """Fine-tune in two phases: the head alone, then all weights by the one-cycle policy (arXiv:1803.09820).
+    """Fine-tune in two phases: the head alone, then all weights, by the one-cycle policy unless ``settings`` say otherwise.
 
     A single-layer head on a pretrained body is solved as a logistic regression (`fit_head`). The second phase
     then changes the body only a little (LP-FT, arXiv:2202.10054), and its first group not at all (`unfreeze_body`).
@@ -169,7 +166,7 @@ def fine_tune(
     if position.phase <= 1:
         first = position.epoch if position.phase == 1 else 0
         lrs = slice(peak_rate / (settings.lr_mult or 1.0), peak_rate)
-        learn.fit_one_cycle(settings.epochs, lrs, **CYCLE, start_epoch=first)
+        fit(learn, settings.schedule, settings.epochs, lrs, first=first, **CYCLE)
     if fits and records is not None:
         keep_blend(records.keep, learn, objective, settings.epochs, valid_groups)
 
@@ -249,7 +246,7 @@ def _train_head(learn: Learner, settings: TrainSettings, rate: float, first: int
         if versions
         else nullcontext(learn) as head
     ):
-        head.fit_one_cycle(settings.freeze_epochs, slice(rate), **cycle, start_epoch=first)
+        fit(head, "one-cycle", settings.freeze_epochs, slice(rate), first=first, **cycle)
 
 
 def keep_blend(
@@ -382,7 +379,7 @@ def tracking_callbacks(name: str, folder: Path) -> list[Callback]:
     return [WandbCallback(log_preds=False, log_model=False)]
 
 
-def _through_vision_learner(
+def through_vision_learner(
     dls: DataLoaders,
     network: nn.Sequential,
     preprocessing: Preprocessing,

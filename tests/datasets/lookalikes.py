@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -142,6 +143,27 @@ def imagenette(size: str = "320") -> bytes:
             name = f"imagenette2-{size}/{split}/{wordnet}/{wordnet}_{index}.JPEG"
             members[name] = jpeg(100 + 10 * label + index)
     return tarred(members)
+
+
+def idx(values: np.ndarray, *, packed: bool = True) -> bytes:
+    """An IDX file of bytes."""
+    head = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
+    content = head + values.astype(np.uint8).tobytes()
+    return gzip.compress(content) if packed else content
+
+
+#: Labels of the training and of the test pictures.
+DIGITS = ([5, 0, 4, 5, 0, 4], [7, 0, 4])
+
+
+def digits(test: bool) -> np.ndarray:
+    """Return pictures [n, 28, 28]."""
+    return np.random.default_rng(test).integers(0, 256, (len(DIGITS[test]), 28, 28), np.uint8)
+
+
+def mnist() -> tuple[bytes, bytes, bytes, bytes]:
+    train, test = ((idx(digits(t)), idx(np.array(DIGITS[t]))) for t in (False, True))
+    return *train, *test
 
 
 #: (gravityspy_id, label, sample_type)

@@ -72,6 +72,22 @@ def test_imagenette_has_words_for_its_numbers(
     assert table.frame["split"].value_counts().to_dict() == {"train": 4, "valid": 2}
 
 
+def test_mnist_has_its_pictures_labels_and_parts(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(server, monkeypatch, "mnist", *lookalikes.mnist())
+    rows = read_source("mnist", ReadOptions())
+    assert "LeCun" in rows.note
+    found: dict[str, list[tuple[str, np.ndarray]]] = {"train": [], "test": []}
+    for row in rows.frame.sort_values("path", key=lambda paths: paths.str[-10:]).itertuples():
+        found[row.split].append((row.label, np.asarray(Image.open(row.path))))
+    for test, part in enumerate(("train", "test")):
+        assert [label for label, _ in found[part]] == [str(n) for n in lookalikes.DIGITS[test]]
+        assert np.array_equal([p for _, p in found[part]], lookalikes.digits(bool(test)))
+    assert left("mnist") == ["files"]
+    assert len(server.requests) == 4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "timed"), [("gravityspy", False), ("gravityspy-v1d1", True)])
 def test_gravityspy_draws_three_views_as_channels(
@@ -174,9 +190,14 @@ def test_the_published_hashes() -> None:
         for name in ("oxford_iiit_pet.py", "imagenette.py")
     )
     known = dict(re.findall(r'"(https://[^"]+)", "([0-9a-f]{32})"', text))
+    mnist = Path(spec.origin).with_name("datasets").joinpath("mnist.py").read_text()
+    mnist = mnist.partition("class MNIST")[2].partition("class FashionMNIST")[0]
+    mirror = re.findall(r'"(https://[^"]+/)"', mnist)[0]
+    for name, digest in re.findall(r'"([\w-]+\.gz)", "([0-9a-f]{32})"', mnist):
+        known[mirror + name] = digest
     files = [file for public in catalog.SETS.values() for file in public.files]
     compared = [file for file in files if file.url in known]
-    assert len(compared) == 4
+    assert len(compared) == 8
     for file in compared:
         assert file.hashes == (f"md5:{known[file.url]}",)
     for file in files:

@@ -20,7 +20,7 @@ from learners.finetune import main
 
 pytestmark = [pytest.mark.usefixtures("unreported"), pytest.mark.forks]
 
-QUICK = ["--backbone", "scratch/digits_cnn", "--weights", "none", "--size", "32", "--epochs", "1",
+QUICK = ["--backbone", "scratch/mnist_cnn", "--weights", "none", "--size", "32", "--epochs", "1",
          "--freeze-epochs", "0", "--no-flip", "--workers", "0", "--threads", "1"]  # fmt: skip
 
 Rng = np.random.Generator

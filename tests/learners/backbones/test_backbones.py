@@ -26,6 +26,7 @@ from learners.backbones.building import (
     average_logits,
     build,
     drop_background_row,
+    fastai_head,
     logits_and_features,
     native_size,
     parameter_groups,
@@ -492,3 +493,48 @@ def test_the_last_class_becomes_what_the_others_are_measured_against(head):
     three, _, _ = build(NetworkSpec("test_resnet", 3, 32, head=head), pretrained=False)
     three.load_state_dict(network.state_dict())
     torch.testing.assert_close(three.eval()(x), after)
+
+
+# --- fastai's head --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spatial", [True, False])
+def test_fastais_head_is_what_its_vision_learner_builds(spatial: bool) -> None:
+    """The same names and shapes, weights of the same size, and with equal weights equal outputs in training and after."""
+    from fastai.torch_core import apply_init
+    from fastai.vision.learner import create_head
+
+    torch.manual_seed(3)
+    theirs = create_head(10, 4, ps=0.5, pool=spatial)
+    apply_init(theirs, torch.nn.init.kaiming_normal_)
+    torch.manual_seed(3)
+    ours = fastai_head(10, 4, 0.5, spatial=spatial)
+    assert {name: value.shape for name, value in ours.state_dict().items()} == {
+        name: value.shape for name, value in theirs.state_dict().items()
+    }
+    for name, value in theirs.state_dict().items():
+        if value.ndim < 2:
+            assert torch.equal(ours.state_dict()[name], value), name
+        else:
+            # fastai draws nn.Linear's own weights first, and these afterwards.
+            assert ours.state_dict()[name].std().item() == pytest.approx(
+                value.std().item(), rel=0.1
+            )
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(6, 10, 5, 7) if spatial else torch.randn(6, 10)
+    for training in (True, False):
+        torch.manual_seed(5)
+        mine = ours.train(training)(x)
+        torch.manual_seed(5)
+        torch.testing.assert_close(mine, theirs.train(training)(x))
+
+
+@pytest.mark.parametrize(("name", "size"), [("test_resnet", 32), ("test_vit", 160)])
+def test_a_network_with_fastais_head(name: str, size: int) -> None:
+    built = network(name, size, head="fastai", dropout=0.5).eval()
+    x = torch.randn(2, 3, size, size)
+    logits, features = logits_and_features(built, x)
+    torch.testing.assert_close(logits, built(x))
+    assert features.shape == (2, built[1][-7].num_features // (2 if name == "test_resnet" else 1))
+    drops = [layer.p for layer in built[1] if isinstance(layer, torch.nn.Dropout)]
+    assert drops == [0.25, 0.5]

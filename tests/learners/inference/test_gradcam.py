@@ -101,7 +101,7 @@ def test_heat_lies_on_the_subject_however_the_picture_became_square(resize, rows
         "torchvision/squeezenet1_1",
         "embedded",
         "test_convnext",
-        "scratch/digits_cnn",
+        "scratch/mnist_cnn",
     ],
 )
 def test_backbones_give_a_map(backbone):

@@ -11,7 +11,7 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.items.facts import Inputs
 from datasets.items.items import Items
-from learners.backbones.choices import SOUND_BACKBONE
+from learners.backbones.choices import RECIPES, SOUND_BACKBONE
 from learners.cli.settings import Settings
 from learners.runs.resolve import Machine, resolve
 
@@ -61,9 +61,33 @@ def items(kind: str) -> Items:
         ({"epochs": 5}, {"items": "sound", "backbone": "embedded/sound"}, {"epochs": 5}),
         ({"head": "cosine"}, {"items": "sound", "backbone": "embedded/sound"}, {"epochs": 5, "freeze_epochs": 1}),
         ({"head": "linear"}, {"items": "picture"}, {"freeze_epochs": "fit"}),
+        ({"head": "fastai"}, {"items": "picture"}, {"freeze_epochs": 1, "lr": 6e-3, "dropout": 0.5}),
+        ({"head": "fastai", "dropout": 0.1}, {"items": "picture"}, {"dropout": 0.1}),
         ({"head": "stages"}, {"items": "picture"}, {"freeze_epochs": "fit"}),
         ({"head": "cosine", "epochs": 0}, {"items": "picture"}, {"freeze_epochs": 20}),
         ({"freeze_epochs": 3}, {"items": "picture"}, {"freeze_epochs": 3, "lr": 6e-3}),
+        # A backbone's own recipe, from random weights, as far as it was left open.
+        (
+            {"backbone": "scratch/mnist_cnn", "weights": "none"}, {"items": "picture"},
+            {"epochs": 14, "freeze_epochs": 0, "lr": 2e-3, "dropout": 0.5, "flip": False, "lr_mult": 1.0},
+        ),
+        (
+            {"backbone": "scratch/mnist_cnn", "weights": "none", "epochs": 3, "flip": True}, {"items": "picture"},
+            {"epochs": 3, "freeze_epochs": 0, "flip": True},
+        ),
+        (
+            {"backbone": "scratch/mnist_cnn", "weights": "none", "epochs": 0}, {"items": "picture"},
+            {"epochs": 0, "freeze_epochs": 20},
+        ),
+        (
+            {"backbone": "scratch/mnist_cnn", "weights": "none", "optimizer": "adadelta"}, {"items": "picture"},
+            {"lr": 1.0, "wd": 0.0, "epochs": 14},
+        ),
+        (
+            {"backbone": "scratch/mnist_cnn", "weights": "mnist_cnn.pt"}, {"items": "picture"},
+            {"epochs": 5, "freeze_epochs": "fit", "flip": True},
+        ),
+        ({"optimizer": "adadelta", "lr": 0.3, "wd": 0.1}, {"items": "picture"}, {"lr": 0.3, "wd": 0.1}),
         # Random weights: one rate for all layers.
         *(
             ({"weights": "none"}, {"items": kind}, {"freeze_epochs": 1, "lr": 6e-3, "lr_mult": 1.0})
@@ -106,7 +130,8 @@ def test_what_is_left_open_follows_from_what_is_known(
     assert before == Settings().but(**asked)
     open_ = {name for name, value in flat.items() if value != before.flat()[name]}
     assert open_ <= {
-        *MODEL, "epochs", "freeze_epochs", "lr", "lr_mult", "precision", "threads",
+        *MODEL, "epochs", "freeze_epochs", "lr", "lr_mult", "precision", "threads", "wd",
+        *RECIPES.get(flat["backbone"], {}),
     }, "nothing else is filled in"  # fmt: skip
 
 

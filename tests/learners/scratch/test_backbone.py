@@ -22,7 +22,7 @@ from learners.inference.gradcam import heatmap
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle
 from learners.scratch import vit
-from learners.scratch.convnets import DigitsCNN
+from learners.scratch.convnets import MnistCNN
 from tests.learners.scratch.agree import close, randomise
 from tests.pictures import write_pictures
 
@@ -68,14 +68,14 @@ def test_preprocessing_is_that_of_the_published_weights(resnet18):
         for library in ("scratch", "torchvision")
     ]
     assert preprocessings[0] == preprocessings[1]
-    digits = build(NetworkSpec("scratch/digits_cnn", 10, size=28), pretrained=False)[2]
+    digits = build(NetworkSpec("scratch/mnist_cnn", 10, size=28), pretrained=False)[2]
     assert digits.mean == (0.1307,) * 3
 
 
 def test_native_sizes():
     assert native_size("scratch/resnet18") == native_size("scratch/vit_b_16") == 224
     assert native_size("scratch/vit_b_16:IMAGENET1K_SWAG_E2E_V1") == 384
-    assert native_size("scratch/digits_cnn") == 28
+    assert native_size("scratch/mnist_cnn") == 28
 
 
 def test_alexnet_features(tmp_path):
@@ -87,15 +87,15 @@ def test_alexnet_features(tmp_path):
 
 
 def test_digits_cnn_reads_its_weights(tmp_path):
-    model = randomise(DigitsCNN()).eval()
+    model = randomise(MnistCNN()).eval()
     torch.save(model.state_dict(), tmp_path / "mnist_cnn.pt")
-    body = twin("scratch/digits_cnn", tmp_path / "mnist_cnn.pt", 28)[0].eval()
+    body = twin("scratch/mnist_cnn", tmp_path / "mnist_cnn.pt", 28)[0].eval()
     x = pictures(28)
     assert torch.equal(model.fc2(body(x)), model(x))
 
 
 def test_digits_cnn_has_three_layers_before_its_head():
-    network, spec, _ = build(NetworkSpec("scratch/digits_cnn", 10, size=28), pretrained=False)
+    network, spec, _ = build(NetworkSpec("scratch/mnist_cnn", 10, size=28), pretrained=False)
     assert spec.head == "linear"
     assert [len(group) for group in parameter_groups(network)] == [2, 2, 2, 2]
     assert network(torch.zeros(2, 3, 28, 28)).shape == (2, 10)
@@ -175,7 +175,7 @@ def test_files_older_than_the_count_of_batches(resnet18, tmp_path, library):
 
 
 def test_another_networks_file_and_half_a_file(resnet18, tmp_path):
-    for name, size in (("scratch/alexnet", 64), ("scratch/digits_cnn", 28)):
+    for name, size in (("scratch/alexnet", 64), ("scratch/mnist_cnn", 28)):
         with pytest.raises(SecondhandError, match=name):
             build(NetworkSpec(name, 3, size=size), weights=resnet18)
     state = torch.load(resnet18, weights_only=True)
@@ -191,7 +191,7 @@ def test_another_networks_file_and_half_a_file(resnet18, tmp_path):
     [
         ("scratch/resnet81", 64, "the nearest names: scratch/resnet18"),
         ("scratch/vit_b_16", 50, r"--size 50 does not suit scratch/vit_b_16.*take 48"),
-        ("scratch/digits_cnn", 28, "nobody has published weights of scratch/digits_cnn"),
+        ("scratch/mnist_cnn", 28, "nobody has published weights of scratch/mnist_cnn"),
         ("scratch/alexnet", 32, "--size 32 does not suit scratch/alexnet"),
     ],
 )
@@ -230,7 +230,7 @@ def test_resnet18_by_the_command(data, resnet18, unreported, tmp_path):
 
 @pytest.mark.parametrize(
     ("backbone", "size"),
-    [("scratch/digits_cnn", "28"), ("scratch/alexnet", "64"), ("scratch/vit_b_16", "32")],
+    [("scratch/mnist_cnn", "28"), ("scratch/alexnet", "64"), ("scratch/vit_b_16", "32")],
 )
 def test_the_others_by_the_command(data, shallow, unreported, tmp_path, backbone, size):
     flags = ["--weights", "none"]

@@ -9,14 +9,14 @@ import torch
 import torchvision
 from torch import nn
 
-from learners.scratch.convnets import AlexNet, DigitsCNN, ResNet18
+from learners.scratch.convnets import AlexNet, MnistCNN, ResNet18
 from tests.learners.scratch.agree import check_agreement, parameters
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("network", "count"), [(AlexNet, 61_100_840), (ResNet18, 11_689_512), (DigitsCNN, 1_199_882)]
+    ("network", "count"), [(AlexNet, 61_100_840), (ResNet18, 11_689_512), (MnistCNN, 1_199_882)]
 )
 def test_number_of_parameters(network, count):
     assert parameters(network()) == count
@@ -58,19 +58,19 @@ class MNISTExample(nn.Module):
 
 def test_digits_cnn_is_the_example():
     x = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(1))
-    check_agreement(DigitsCNN(), MNISTExample(), x, training=True, tolerance=1e-5)
+    check_agreement(MnistCNN(), MNISTExample(), x, training=True, tolerance=1e-5)
 
 
 @pytest.mark.parametrize(
     ("network", "size", "shape"),
-    [(AlexNet, 224, (256, 6, 6)), (ResNet18, 64, (512, 2, 2)), (DigitsCNN, 40, (128,))],
+    [(AlexNet, 224, (256, 6, 6)), (ResNet18, 64, (512, 2, 2)), (MnistCNN, 40, (128,))],
 )
 def test_without_a_classifier_features(network, size, shape):
     assert network(None)(torch.zeros(2, 3, size, size)).shape == (2, *shape)
 
 
 def test_digits_cnn_takes_grey_as_it_takes_equal_colours():
-    network = DigitsCNN().eval()
+    network = MnistCNN().eval()
     x = torch.randn(2, 1, 28, 28)
     assert torch.allclose(network(x), network(x.expand(2, 3, 28, 28)), atol=1e-5)
 
@@ -91,7 +91,7 @@ def test_digits_cnn_reads_digits():
     y = torch.from_numpy(digits.target)
     train, test = train_test_split(np.arange(len(y)), test_size=0.25, random_state=0, stratify=y)
     torch.manual_seed(0)
-    network = DigitsCNN()
+    network = MnistCNN()
     epochs, bs = 4, 16
     steps = epochs * (len(train) // bs)
     optimizer = torch.optim.AdamW(network.parameters())

@@ -126,3 +126,24 @@ def test_half_of_the_tokens_skip_the_layer(causal):
 def test_capacity_out_of_range(capacity):
     with pytest.raises(ValueError, match=f"capacity {capacity}"):
         MixtureOfDepths(nn.Identity(), WIDTH, capacity)
+
+
+def test_init_weights_draws_each_matrix_at_its_deviation():
+    moe = MixtureOfExperts(200, 300, experts=2, k=1)
+    moe.init_weights(0.005)
+    for expert in moe.experts:
+        gate, values = expert.fc1.weight.chunk(2)
+        # SwiGLU multiplies SiLU(x gateᵀ) by x valuesᵀ, as LLaMA's w1 and w3.
+        assert torch.equal(expert.fc1(torch.eye(200))[:, :300], gate.T)
+        deviations = [w.std().item() for w in (gate, values, expert.fc2.weight)]
+        assert deviations == pytest.approx([0.02, 0.005, 0.005], rel=0.02)
+    assert moe.router.weight.std().item() == pytest.approx(0.005, rel=0.1)
+    again = MixtureOfExperts(200, 300, experts=2, k=1)
+    for network in (moe, again):
+        torch.manual_seed(3)
+        network.init_weights(0.005)
+    expected = torch.empty(300, 200)
+    torch.manual_seed(3)
+    nn.init.trunc_normal_(expected, std=0.02)
+    assert torch.equal(moe.experts[0].fc1.weight[:300], expected)
+    assert torch.equal(moe.router.weight, again.router.weight)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 
-from learners.scratch.gpt import GPT, GPTConfig, from_transformers
+from learners.scratch.gpt import ESSAY, GPT, GPTConfig, from_essay, from_transformers
 from tests.learners.scratch.agree import check_gradients, close, parameters, randomise
 
 if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel  # the import takes a second that other tests save
 
 SMALL = GPTConfig(vocabulary=97, context=32, width=48, depth=3, heads=4)
+SIZES = ("vocabulary", "context", "width", "depth", "heads")
+ESSAY_OPTIONS = dict.fromkeys(
+    ("sinusoidal", "scaled_embedding", "scaled_attention", "additive_mask", "exact_gelu"), True
+)
 
 
 def gpt2(dropout: float = 0.0) -> GPT2LMHeadModel:
@@ -52,6 +59,90 @@ def test_outputs_loss_and_gradients_are_those_of_gpt2():
     loss.backward()
     expected.backward()
     check_gradients(ours, theirs, 1e-5, from_transformers)
+
+
+def essay_state(seed: int = 0) -> dict[str, torch.Tensor]:
+    """Random tensors of a small GPT of the essay, by its names."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator) / 4
+
+    state = {"embedding.embedding.weight": draw(97, 48)}
+    for i in range(3):
+        sizes = {
+            "layer_norm_1": (48,), "layer_norm_2": (48,), "attention.w_qkv": (144, 48),
+            "attention.w_o": (48, 48), "ffn.linear1": (192, 48), "ffn.linear2": (48, 192),
+        }  # fmt: skip
+        for name, size in sizes.items():
+            state[f"gpt_decoder.gpt_decoder_layers.{i}.{name}.weight"] = draw(*size)
+            state[f"gpt_decoder.gpt_decoder_layers.{i}.{name}.bias"] = draw(size[0])
+    state |= {"layer_norm.weight": draw(48), "layer_norm.bias": draw(48)}
+    return {**state, "proj.weight": state["embedding.embedding.weight"]}
+
+
+def test_gpt_as_the_essay_writes_it_is_torchs_encoder_with_an_additive_mask():
+    state = essay_state()
+    config = GPTConfig(**{**vars(SMALL), **ESSAY_OPTIONS})
+    assert replace(ESSAY, **{n: vars(config)[n] for n in SIZES}) == config
+    ours = GPT(config).eval()
+    ours.load_state_dict(from_essay(state))
+    ids = torch.randint(97, (2, 21), generator=torch.Generator().manual_seed(0))
+
+    table = state["embedding.embedding.weight"]
+    angle = torch.arange(21.0)[:, None] / 10_000 ** (torch.arange(0, 48, 2) / 48)
+    positions = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)
+    x = F.embedding(ids, table) * 48**0.5 + positions
+    mask = nn.Transformer.generate_square_subsequent_mask(21)
+    for i in range(3):
+        layer = nn.TransformerEncoderLayer(
+            48, 4, 192, 0.0, "gelu", batch_first=True, norm_first=True
+        ).eval()
+        names = {
+            "norm1": "layer_norm_1", "norm2": "layer_norm_2", "self_attn.out_proj": "attention.w_o",
+            "linear1": "ffn.linear1", "linear2": "ffn.linear2",
+        }  # fmt: skip
+        prefix = f"gpt_decoder.gpt_decoder_layers.{i}."
+        theirs = {
+            f"{name}.{kind}": state[f"{prefix}{essay}.{kind}"]
+            for name, essay in names.items()
+            for kind in ("weight", "bias")
+        }
+        for kind in ("weight", "bias"):
+            theirs[f"self_attn.in_proj_{kind}"] = state[f"{prefix}attention.w_qkv.{kind}"]
+            theirs[f"self_attn.out_proj.{kind}"] = theirs[f"self_attn.out_proj.{kind}"] / 6**0.5
+        layer.load_state_dict(theirs)
+        x = layer(x, src_mask=mask)
+    x = F.layer_norm(x, (48,), state["layer_norm.weight"], state["layer_norm.bias"])
+    expected = x @ table.T
+    close(ours(ids), expected, 1e-5, "logits")
+    loss = F.cross_entropy(expected.flatten(0, 1), ids.flatten())
+    close(ours.loss(ids, ids), loss, 1e-5, "loss")
+    cached, whole = (
+        ours.double().generate(ids[:, :4], 30, temperature=0, cached=cached)
+        for cached in (True, False)
+    )
+    assert torch.equal(cached, whole)
+
+
+@pytest.mark.parametrize("option", ESSAY_OPTIONS)
+def test_each_option_of_the_essay_by_itself(option):
+    """A mask that is added hides the same; each other option changes the logits."""
+    plain, other = GPT(SMALL), GPT(GPTConfig(**{**vars(SMALL), option: True}))
+    randomise(plain)
+    state = {n: t for n, t in plain.state_dict().items() if n in other.state_dict()}
+    other.load_state_dict(state)
+    ids = torch.randint(97, (2, 21), generator=torch.Generator().manual_seed(0))
+    same = torch.allclose(plain(ids), other(ids), atol=1e-6)
+    assert same == (option == "additive_mask")
+    changed = ids.clone()
+    changed[:, 15:] = (ids[:, 15:] + 1) % 97
+    assert torch.allclose(other(changed)[:, :15], other(ids)[:, :15], atol=1e-5)
+
+
+def test_the_essays_gpt_has_no_weights_for_positions():
+    with torch.device("meta"):
+        assert parameters(GPT(ESSAY)) == 124_439_808 - 1024 * 768
 
 
 def test_the_published_file_has_other_names_and_masks():

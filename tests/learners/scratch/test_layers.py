@@ -38,10 +38,10 @@ def conv1d() -> nn.Module:
     return Conv1D(3, 5)
 
 
-def glu(activation: type[nn.Module]) -> nn.Module:
+def glu(activation: type[nn.Module], *, gate_last: bool = False) -> nn.Module:
     from timm.layers import GluMlp
 
-    return GluMlp(5, 20, act_layer=activation, bias=False, gate_last=False)
+    return GluMlp(5, 20, act_layer=activation, bias=False, gate_last=gate_last)
 
 
 def mlp() -> nn.Module:
@@ -68,6 +68,7 @@ def changed(norm: nn.Module) -> nn.Module:
         (lambda: layers.RMSNorm(5), lambda: changed(nn.RMSNorm(5, eps=1e-5))),
         (lambda: layers.FFN(5, 10), mlp),
         (lambda: layers.GeGLU(5, 10), lambda: glu(nn.GELU)),
+        (lambda: layers.GeGLU(5, 10, gate_last=True), lambda: glu(nn.GELU, gate_last=True)),
         (lambda: layers.SwiGLU(5, 10), lambda: glu(nn.SiLU)),
     ],
 )
@@ -81,11 +82,15 @@ def test_weights_of_linear_start_as_torchs():
     assert ours.weight.abs().max().item() == pytest.approx(1 / 20, rel=0.01)
 
 
-def test_batch_norm_follows_torchs_through_training_and_after():
-    ours, theirs = layers.BatchNorm(3), changed(nn.BatchNorm2d(3))
+@pytest.mark.parametrize(
+    ("library", "shape"),
+    [(nn.BatchNorm2d, (4, 3, 5, 6)), (nn.BatchNorm1d, (4, 3)), (nn.BatchNorm1d, (4, 3, 7))],
+)
+def test_batch_norm_follows_torchs_through_training_and_after(library, shape):
+    ours, theirs = layers.BatchNorm(3), changed(library(3))
     ours.load_state_dict(theirs.state_dict())
     for step in range(4):
-        x = torch.randn(4, 3, 5, 6) * (step + 1) + step
+        x = torch.randn(shape) * (step + 1) + step
         a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
         torch.testing.assert_close(ours(a), theirs(b), rtol=1e-5, atol=1e-5)
         (ours(a) ** 3).sum().backward()
@@ -113,8 +118,30 @@ def test_activations():
     assert torch.allclose(layers.gelu(x), F.gelu(x), atol=1e-12)
     assert torch.allclose(layers.gelu_tanh(x), F.gelu(x, approximate="tanh"), atol=1e-12)
     assert torch.allclose(layers.silu(x), F.silu(x), atol=1e-12)
+    assert torch.allclose(layers.sigmoid(x), torch.sigmoid(x), atol=1e-12)
     off = (layers.gelu(x) - layers.gelu_tanh(x)).abs().max()
     assert 1e-4 < off < 5e-4
+
+
+def test_sigmoid_and_its_gradient_far_from_0():
+    values = [-1000.0, -90.0, -1.0, 0.0, 1.0, 90.0, 1000.0]
+    ours, theirs = (torch.tensor(values, requires_grad=True) for _ in range(2))
+    torch.testing.assert_close(layers.sigmoid(ours), torch.sigmoid(theirs))
+    layers.sigmoid(ours).sum().backward()
+    torch.sigmoid(theirs).sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_an_embedding_is_a_linear_layer_on_one_hot_vectors():
+    ids = torch.tensor([[2, 0], [1, 2]])
+    vectors = layers.one_hot(ids, 3)
+    assert torch.equal(vectors, F.one_hot(ids, 3).float())
+    embedding, linear = layers.Embedding(3, 4), layers.Linear(3, 4, bias=False)
+    linear.load_state_dict({"weight": embedding.weight.T})
+    assert torch.equal(linear(vectors), embedding(ids))
+    for wrong in (3, -1):
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            layers.one_hot(torch.tensor([wrong]), 3)
 
 
 def test_softmax_with_temperature_and_its_logarithm():

@@ -48,8 +48,9 @@ def test_layer_norm():
     check(out, F.layer_norm(t[0], (8,), t[1], t[2]), gradients, t, dy)
 
 
-def test_batch_norm():
-    x, w, b, dy = numbers(4, 3, 5, 2) * 3 + 1, numbers(3), numbers(3) + 1, numbers(4, 3, 5, 2)[::-1]
+@pytest.mark.parametrize("shape", [(4, 3, 5, 2), (7, 3)])
+def test_batch_norm(shape):
+    x, w, b, dy = numbers(*shape) * 3 + 1, numbers(3), numbers(3) + 1, numbers(*shape)[::-1]
     t = tensors(x, w, b)
     out, z, inverse = numpy_gpt.batch_norm(x, w, b)
     gradients = numpy_gpt.batch_norm_backward(dy, z, inverse, w)
@@ -145,19 +146,20 @@ def test_every_gradient_of_the_whole_decoder():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "amsgrad"])
 def test_fifty_steps_follow_torchs_training(name):
     theirs, ours = pair(torch.float32)
     if name == "sgd":
         peak, optimizer = 0.1, numpy_gpt.SGD(ours.parameters, momentum=0.9)
         reference = torch.optim.SGD(theirs.parameters(), momentum=0.9)
     else:
-        peak, decay = 1e-2, 0.1 if name == "adamw" else 0.0
-        optimizer = numpy_gpt.AdamW(ours.parameters, decay=decay)
+        peak, decay, amsgrad = 1e-2, 0.1 if name == "adamw" else 0.0, name == "amsgrad"
+        optimizer = numpy_gpt.AdamW(ours.parameters, decay=decay, amsgrad=amsgrad)
         matrices = [p for p in theirs.parameters() if p.ndim > 1]
         rest = [p for p in theirs.parameters() if p.ndim <= 1]
         reference = torch.optim.AdamW([{"params": matrices, "weight_decay": decay},
-                                       {"params": rest, "weight_decay": 0.0}])  # fmt: skip
+                                       {"params": rest, "weight_decay": 0.0}],
+                                      amsgrad=amsgrad)  # fmt: skip
     schedule = torch.optim.lr_scheduler.LambdaLR(
         reference, lambda step: numpy_gpt.cosine(step, 50, peak=1, floor=0.1, warmup=5)
     )
@@ -192,6 +194,45 @@ def test_cosine_schedule():
         assert ours == pytest.approx(torchs.get_last_lr()[0], rel=1e-9)
         torchs.optimizer.step()
         torchs.step()
+
+
+def test_amsgrad_remembers_a_rare_large_gradient():
+    """The example of arXiv:1904.09237, section 3: Adam goes to the wrong end, +1, AMSGrad to -1."""
+    ends = {}
+    for amsgrad in (False, True):
+        x = {"x": np.zeros(1)}
+        theirs = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+        optimizer = numpy_gpt.AdamW(x, decay=0.0, amsgrad=amsgrad)
+        optimizer.betas = (0.0, 0.1)
+        reference = torch.optim.AdamW(
+            [theirs], lr=0.01, betas=(0.0, 0.1), weight_decay=0.0, amsgrad=amsgrad
+        )
+        for step in range(1500):
+            gradient = 4.0 if step % 3 == 0 else -1.0  # the sum of three is 2: to the left
+            optimizer.step({"x": np.array([gradient])}, 0.01)
+            theirs.grad = torch.tensor([gradient], dtype=torch.float64)
+            reference.step()
+            assert x["x"][0] == pytest.approx(theirs.item(), abs=1e-9)
+            np.clip(x["x"], -1, 1, out=x["x"])
+            theirs.data.clamp_(-1, 1)
+        ends[amsgrad] = x["x"][0]
+    assert ends[False] > 0.9
+    assert ends[True] < -0.9
+
+
+@pytest.mark.parametrize("growth", [1, 2])
+def test_cosine_with_restarts(growth):
+    torchs = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(
+        torch.optim.SGD([torch.zeros(1)], lr=2.0), T_0=10, T_mult=growth, eta_min=0.5
+    )
+    rates = []
+    for step in range(75):
+        rates.append(numpy_gpt.cosine_restarts(step, 10, peak=2.0, floor=0.5, growth=growth))
+        assert rates[-1] == pytest.approx(torchs.get_last_lr()[0], rel=1e-9)
+        torchs.optimizer.step()
+        torchs.step()
+    starts = [step for step, rate in enumerate(rates) if rate == 2.0]
+    assert starts == ([0, 10, 20, 30, 40, 50, 60, 70] if growth == 1 else [0, 10, 30, 70])
 
 
 def test_it_is_numpy_alone():

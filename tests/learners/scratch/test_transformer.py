@@ -11,7 +11,13 @@ from torch.nn import functional as F
 
 from learners.scratch.attention import Cache
 from learners.scratch.layers import sinusoidal_positions
-from learners.scratch.transformer import EncoderDecoder, EncoderLayer, Stack, TransformerPlusPlus
+from learners.scratch.transformer import (
+    EncoderDecoder,
+    EncoderLayer,
+    Stack,
+    TransformerPlusPlus,
+    from_essay,
+)
 from tests.learners.scratch.agree import check_gradients, close
 
 WIDTH, HEADS, HIDDEN = 16, 4, 40
@@ -127,12 +133,8 @@ def test_a_network_in_training_generates_without_dropout_and_stays_as_it_is():
     assert torch.equal(ours.eval().generate(source, 1, 12), drawn)
 
 
-def test_transformer_plus_plus_step_by_step_in_torchs_functions():
-    network = randomised(TransformerPlusPlus(WIDTH, HEADS, HIDDEN, depth=2))
-    biased = {name for name, _ in network.named_parameters() if "bias" in name}
-    assert biased == {f"1.{n}.bias" for n in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")}
-    w = dict(network.named_parameters())
-    expected = x = torch.randn(2, 6, WIDTH)
+def step_by_step(w: dict[str, torch.Tensor], x: torch.Tensor, *, gate_last: bool) -> torch.Tensor:
+    """Two layers of Transformer++ in torch's functions."""
     d = WIDTH // HEADS
     angle = torch.outer(torch.arange(6.0), 10_000 ** (-torch.arange(d // 2) * 2 / d))
     turn = torch.polar(torch.ones_like(angle), angle)
@@ -141,7 +143,7 @@ def test_transformer_plus_plus_step_by_step_in_torchs_functions():
             n: (w[f"{i}.{n}.weight"], w.get(f"{i}.{n}.bias"))
             for n in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
         }
-        z = F.rms_norm(expected, (WIDTH,), w[f"{i}.norm1.weight"], 1e-5)
+        z = F.rms_norm(x, (WIDTH,), w[f"{i}.norm1.weight"], 1e-5)
         q, k, v = F.linear(z, *linear["attn.qkv"]).view(2, 6, 3, HEADS, d).permute(2, 0, 3, 1, 4)
         q, k = (
             torch.view_as_real(torch.view_as_complex(part.unflatten(-1, (-1, 2))) * turn).flatten(
@@ -151,15 +153,54 @@ def test_transformer_plus_plus_step_by_step_in_torchs_functions():
         )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
         y = F.linear(y.reshape(2, 6, WIDTH), *linear["attn.proj"])
-        expected = expected + y / (2 * 2) ** 0.5  # 1 / √(2 · depth)
-        z = F.rms_norm(expected, (WIDTH,), w[f"{i}.norm2.weight"], 1e-5)
-        gate, values = F.linear(z, *linear["mlp.fc1"]).chunk(2, -1)
-        expected = expected + F.linear(F.gelu(gate) * values, *linear["mlp.fc2"])
+        x = x + y / (2 * 2) ** 0.5  # 1 / √(2 · depth)
+        z = F.rms_norm(x, (WIDTH,), w[f"{i}.norm2.weight"], 1e-5)
+        halves = F.linear(z, *linear["mlp.fc1"]).chunk(2, -1)
+        values, gate = halves if gate_last else halves[::-1]
+        x = x + F.linear(F.gelu(gate) * values, *linear["mlp.fc2"])
+    return x
+
+
+@pytest.mark.parametrize("gate_last", [True, False])
+def test_transformer_plus_plus_step_by_step_in_torchs_functions(gate_last):
+    network = randomised(TransformerPlusPlus(WIDTH, HEADS, HIDDEN, depth=2, gate_last=gate_last))
+    biased = {name for name, _ in network.named_parameters() if "bias" in name}
+    assert biased == {f"1.{n}.bias" for n in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")}
+    w = dict(network.named_parameters())
+    x = torch.randn(2, 6, WIDTH)
+    expected = step_by_step(w, x, gate_last=gate_last)
     out = network(x)
     close(out, expected, 1e-5, "output")
     gradients = [torch.autograd.grad(y.square().mean(), [*w.values()]) for y in (out, expected)]
     for name, ours, theirs in zip(w, *gradients, strict=True):
         close(ours, theirs, 1e-5, name)
+
+
+def test_the_essays_weights_gate_the_second_half():
+    """Its tensors, by its names: one norm in a layer, values and then the gate in ``linear1``."""
+    sizes = {
+        "attention.w_qkv": (3 * WIDTH, WIDTH), "attention.w_o": (WIDTH, WIDTH),
+        "ffn.linear1": (2 * HIDDEN, WIDTH), "ffn.linear2": (WIDTH, HIDDEN),
+    }  # fmt: skip
+    essay, named = {}, {}
+    names = dict(zip(sizes, ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"), strict=True))
+    for i in range(2):
+        norm = essay[f"transformer_layers.{i}.rms_norm.weight"] = 1 + torch.rand(WIDTH)
+        named |= {f"{i}.norm1.weight": norm, f"{i}.norm2.weight": norm}
+        for name, size in sizes.items():
+            kinds = {"weight": torch.randn(size) / 4} | ({"bias": torch.rand(size[0])} if i else {})
+            for kind, value in kinds.items():
+                essay[f"transformer_layers.{i}.{name}.{kind}"] = value
+                named[f"{i}.{names[name]}.{kind}"] = value
+    x = torch.randn(2, 6, WIDTH)
+    second, first = (
+        TransformerPlusPlus(WIDTH, HEADS, HIDDEN, depth=2, gate_last=last) for last in (True, False)
+    )
+    for network in (second, first):
+        network.load_state_dict(from_essay(essay))
+    close(second(x), step_by_step(named, x, gate_last=True), 1e-5, "the essay's")
+    close(first(x), step_by_step(named, x, gate_last=False), 1e-5, "LLaMA's order")
+    assert not torch.allclose(first(x), second(x), atol=0.1)
 
 
 def test_transformer_plus_plus_with_caches():
