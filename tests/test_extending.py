@@ -17,6 +17,7 @@ import pytest
 from tests.documented import ROOT
 from tests.forks import Program
 from tests.pictures import write_pictures
+from tests.test_what_is_in_it import registries
 
 pytestmark = pytest.mark.slow
 
@@ -55,8 +56,13 @@ def install(site: Path) -> None:
 
 def secondhand(*words: object, site: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Call ``secondhand``, with the packages of ``site`` installed."""
+    return python("-m", "secondhand", *words, site=site)
+
+
+def python(*words: object, site: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Call Python, with the packages of ``site`` installed."""
     paths = os.pathsep.join(str(path) for path in (ROOT, site) if path)
-    program = Program("-m", "secondhand", *map(str, words), env=os.environ | {"PYTHONPATH": paths})
+    program = Program(*map(str, words), env=os.environ | {"PYTHONPATH": paths})
     out, err = program.communicate(timeout=200)
     return subprocess.CompletedProcess(words, program.wait(), out, err)
 
@@ -174,6 +180,34 @@ def test_a_step_of_the_package_keeps_nights_together(site, photos, tmp_path):
     assert {row["group"] for row in rows} == {f"2024-06-{n:02}" for n in range(1, 11)}
     held_out = {(row["group"], row["split"] == "train") for row in rows}
     assert len(held_out) == 10
+
+
+SHOWN = """
+import sys
+from app.page import above_table
+from app.rules import rule_at
+from secondhand import load_predictor
+
+predictor = load_predictor(sys.argv[1])
+answers = [*predictor.predict(sys.argv[2:])]
+print(above_table(answers, rule_at(predictor, None), predictor))
+"""
+
+
+def test_a_part_of_the_page_of_the_package_is_shown(model, site, photos):
+    files = sorted(photos.rglob("*.jpg"))[::4]
+    shown = "".join(lines(python("-c", SHOWN, model, *files, site=site)))
+    counts = {label: int(number) for label, number in re.findall("<p>(\\w+): (\\d+)</p>", shown)}
+    assert sum(counts.values()) == len(files) == 10
+    assert counts.keys() <= {"red", "green", "unknown"}
+
+
+def test_each_group_of_a_registry_is_named_on_the_page() -> None:
+    groups = {one.group for one in registries()}
+    assert groups <= {
+        *re.findall(r"`secondhand\.(\w+)`", PAGE),
+        *re.findall(r"`(\w+)\.py`", PAGE),
+    } | {*re.findall(r'"secondhand\.(\w+)"', PAGE)}
 
 
 def test_a_command_of_the_package_is_listed_and_run(model, site, photos):

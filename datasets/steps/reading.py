@@ -5,13 +5,14 @@ Each takes the items and returns others. A field adds a step in front of one of 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from datasets.core.errors import SecondhandError, first_left_out
+from datasets.core.errors import SecondhandError, did_you_mean, first_left_out
 from datasets.items import describe
 from datasets.items.checks import LABELLED, apply_corrections, drop_copies, usable_rows
 from datasets.items.facts import Corrections, Inputs, Labelled, Looks, Protocol, Unsplit
@@ -22,7 +23,7 @@ from datasets.kinds.base import PictureInfo
 from datasets.sources.base import ReadOptions
 from datasets.spectrograms.settings import SpectrogramSettings
 from datasets.steps.background import add_background
-from datasets.steps.base import Asked, Run, added_before
+from datasets.steps.base import STEPS, Asked, Run, added_before
 from datasets.steps.classes import are_empty, sort_by_class
 from datasets.steps.earlier import read_earlier
 from datasets.steps.groups import group
@@ -36,6 +37,8 @@ from datasets.steps.spectrogram import Drawing, choose_spectrogram
 from datasets.steps.split import split
 from datasets.steps.unknown import add_unknown
 from datasets.steps.windows import place_in_recordings
+
+log = logging.getLogger(__name__)
 
 
 def check(items: Items, asked: Asked) -> Items:
@@ -116,6 +119,17 @@ def take(steps: Sequence[Run], items: Items, asked: Asked) -> Items:
     return items
 
 
+def say_misplaced() -> None:
+    """Warn of steps of fields and packages that precede none of these, and so are never taken."""
+    names = [step.__name__ for step in (*TABLE, *GROUPS, *SPLITS, *PICTURES)]
+    for one in STEPS.values():
+        if one.before not in names:
+            log.warning(
+                "the step %s is left out: before=%r is no step of reading.%s",
+                one.name, one.before, did_you_mean(one.before, names),
+            )  # fmt: skip
+
+
 def load_table(
     data: str | os.PathLike[str] | Sequence[str],
     options: ReadOptions = ReadOptions(),  # noqa: B008 (it is frozen)
@@ -138,6 +152,7 @@ def load_table(
     SecondhandError : there is no usable file, a column is missing, fewer than two classes have enough
         files, labels differ only in case or spaces, or a time is not a number.
     """
+    say_misplaced()
     sources = [str(data)] if isinstance(data, str | os.PathLike) else [*map(str, data)]
     asked = Asked(sources, options=replace(options, **more), check=check)
     return take(TABLE, Items.none(), asked)
@@ -149,6 +164,7 @@ def load_grouped(asked: Asked) -> Items:
         raise SecondhandError(
             "--data is missing. Name a folder of class folders, a CSV file, or demo:digits"
         )
+    say_misplaced()
     return take((*TABLE, *GROUPS), Items.none(), asked)
 
 

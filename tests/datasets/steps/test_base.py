@@ -42,6 +42,17 @@ def test_a_step_of_a_field_is_taken_in_its_place(tmp_path: Path, added: list[Ste
     assert table.frame["split"].ne("").all()
 
 
+def test_a_step_without_a_place_is_warned_of(
+    tmp_path: Path, added: list[Step], caplog: pytest.LogCaptureFixture
+) -> None:
+    added.append(STEPS.add(Step("lost", before="splt", run=lambda items, asked: Items.none())))
+    table = read_items(asked(data=str(write_pictures(tmp_path))))
+    assert len(table.frame)
+    (warning,) = [line for line in caplog.messages if "lost" in line]
+    assert "before='splt'" in warning
+    assert warning.endswith("Did you mean split?")
+
+
 def test_each_step_that_a_field_precedes_is_one_of_the_list() -> None:
     names = {step.__name__ for step in (*TABLE, *GROUPS, *SPLITS, *PICTURES)}
     assert {step.before for step in STEPS.values()} <= names
