@@ -166,11 +166,7 @@ FEATURES = {
     "tiers": Vocabulary(
         r"\b([Tt]iers?|TIER)\b",
         {
-            "fields/recordings/tiers.py": "the feature",
-            "fields/recordings/sources/elan.py": "a format that has them",
-            "fields/recordings/sources/textgrid.py": "a format that has them",
-            "datasets/sources/settings.py": "its flag",
-            "learners/cli/commands.py": "its flag",
+            "fields/recordings/": "the feature",
         },
     ),
     "embeddings of another network": Vocabulary(
