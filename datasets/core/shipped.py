@@ -54,7 +54,7 @@ SHIPPED: dict[str, Shipped] = {
     ),
     "loop": Shipped(("--label", "--pool", "audit", "discover", "Embeddings", "Pool", "search", "suggest")),
     "recordings": Shipped(
-        ("--events", "--format audacity", "--format raven", "--gap"),
+        ("--events", "--format audacity", "--format raven", "--gap", "--tier"),
         needs=_events_of("sound"),
         reads="labels of Audacity, ELAN, Praat and Raven",
         marks=(".eaf", ".textgrid", ".txt"),

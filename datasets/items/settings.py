@@ -50,9 +50,9 @@ class DataSettings:
     data: str | list[str] = option(
         "",
         "Labelled files: a folder with one folder per class, a table with the columns path,label or of another "
-        "program (docs/formats.md), metadata.jsonl, labels of Raven, Audacity, Praat or ELAN, Camtrap DP, the JSON of "
-        "COCO, Label Studio or MegaDetector, Pascal VOC, embeddings of another network, demo:digits, or a public set "
-        "(secondhand catalog). Several can be given, also by a pattern in quotes; if two of them label the same "
+        "program, metadata.jsonl, the JSON of COCO or Label Studio, Pascal VOC, labels of other programs for recordings and "
+        "camera traps (docs/formats.md), embeddings of another network, demo:digits, or a public set (secondhand "
+        "catalog). Several can be given, also by a pattern in quotes; if two of them label the same "
         "file, the later label counts.",
         metavar="SOURCE",
     )

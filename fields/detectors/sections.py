@@ -8,8 +8,9 @@ from pathlib import Path
 from datasets.cli.conflicts import Conflict, Need
 from datasets.cli.options import option
 from datasets.items.settings import CHANNEL
+from fields.detectors.settings import STRAIN
 from learners.calls.sections.base import SECTIONS
-from learners.cli.commands import STRAIN, Section
+from learners.cli.commands import Section
 
 
 @SECTIONS.add

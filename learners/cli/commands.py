@@ -16,7 +16,6 @@ from datasets.cli.options import Checked, Condition, flag, option, positional
 from datasets.core.address import is_address
 from datasets.items.settings import CHANNEL, LABEL_COLUMN, PATH_COLUMN
 from datasets.kinds.base import KINDS
-from datasets.sources.settings import TIER
 
 T = TypeVar("T", bound=Checked)
 S = TypeVar("S", bound="Sectioned")
@@ -30,7 +29,6 @@ MODEL = "Model folder, such as runs/photos/model or hf:USER/NAME."
 PATHS = "Files, folders, addresses such as s3://bucket/new, or patterns in quotes."
 #: Help of flags that several commands have.
 MOMENT = "GPS seconds of strain, such as 1126259462.4, or seconds from the start of a sound"
-STRAIN = "For a table of triggers: folder, pattern or LAL cache of the strain files."
 THRESHOLD = (
     "Calibrated probability (0 to 1) below which a prediction becomes unknown. The score then refuses nothing, so even "
     "a stricter value can answer more; add --keep-known 0.8 to keep it."
@@ -176,6 +174,11 @@ class Sectioned(Checked):
         return {"": self, **{type(section).__name__: section for section in self.added}}
 
     @property
+    def values(self) -> dict[str, Any]:
+        """The settings of all sections by name."""
+        return {name: one for part in self.sections.values() for name, one in vars(part).items()}
+
+    @property
     def table(self) -> Iterable[Condition]:
         return chain(self.conflicts, *(section.conflicts for section in self.added))
 
@@ -228,8 +231,6 @@ class EvaluateSettings(Sectioned, OverrideSettings):
     )
     path_column: str | None = option(None, PATH_COLUMN, metavar="NAME")
     label_column: str | None = option(None, LABEL_COLUMN, metavar="NAME")
-    tier: str | None = option(None, TIER, metavar="NAME")
-    strain: str | None = option(None, STRAIN, metavar="PATH")
     channel: str | None = option(None, CHANNEL, metavar="NAME")
     labels: bool = option(
         True,
@@ -252,5 +253,5 @@ class EvaluateSettings(Sectioned, OverrideSettings):
 
     conflicts = (
         Refused("out", "no folder on a disk", "name one", of=is_address),
-        *(Conflict(name, "labels") for name in ("unknown", "strain", "label_column")),
+        *(Conflict(name, "labels") for name in ("unknown", "label_column")),
     )

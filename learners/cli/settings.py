@@ -28,7 +28,6 @@ from datasets.items.settings import (
     added_settings,
     spectrogram_text,
 )
-from datasets.sources.settings import FormatSettings
 from learners.backbones.choices import CANDIDATES
 from learners.backbones.names import MAX_MEMBERS
 from learners.machine.hardware import SpeedSettings
@@ -235,7 +234,7 @@ FREE = ("track", "device", "workers", "threads", "cache_dir", "cache_limit")
 
 #: Settings that name files or folders.
 PATHS = (
-    "data", "strain", "classes_table", "from", "unknown", "background", "cache_dir", "weights",
+    "data", "classes_table", "from", "unknown", "background", "cache_dir", "weights",
     "out", "resume",
 )  # fmt: skip
 
@@ -276,7 +275,6 @@ class Settings(Checked):
     """
 
     data: DataSettings = field(default_factory=DataSettings)
-    formats: FormatSettings = field(default_factory=FormatSettings)
     classes: ClassSettings = field(default_factory=ClassSettings)
     warm_start: WarmStartSettings = field(default_factory=WarmStartSettings)
     splits: SplitSettings = field(default_factory=SplitSettings)

@@ -130,7 +130,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     kind = _kind(bundle, settings.kind)
     lookup = lookup_for(bundle)
     options = ReadOptions(
-        kind=kind, path_column=settings.path_column, lookup=lookup, settings=vars(settings)
+        kind=kind, path_column=settings.path_column, lookup=lookup, settings=settings.values
     )
     found = load_unlabelled(settings.data, options, "--data", check=False)
     frame, copies = drop_copies(found.frame, lookup=lookup)
@@ -217,7 +217,7 @@ def items_of(
         label_column=settings.label_column,
         labels=None if each_label and columns == MULTI else columns,
         lookup=lookup_for(bundle),
-        settings=(bundle.spectrogram or {}) | vars(settings),
+        settings=(bundle.spectrogram or {}) | settings.values,
     )
     # Unreadable files get a prediction "bad file" instead of being left out.
     try:

@@ -13,6 +13,7 @@ from datasets.core import progress
 from datasets.core.registry import Registry
 from learners.cli import result
 from learners.cli.commands import EvaluateSettings, Section, with_sections
+from learners.elsewhere.data_sections import DATA_SECTIONS
 
 if TYPE_CHECKING:
     from learners.elsewhere.evaluation import EvaluationResult
@@ -95,8 +96,9 @@ def find_judge(settings: EvaluateSettings) -> Judge:
 
 
 def sections() -> list[type[Section]]:
-    """The flags that single judges add."""
-    return [judge.section for judge in JUDGES.ours().values() if judge.section is not None]
+    """The flags that single judges add, and those on how the data are read."""
+    judges = [judge.section for judge in JUDGES.ours().values() if judge.section is not None]
+    return [*DATA_SECTIONS.ours().values(), *judges]
 
 
 def evaluate_settings(values: Mapping[str, Any]) -> EvaluateSettings:

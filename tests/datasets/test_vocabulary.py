@@ -17,7 +17,7 @@ PRODUCT = ("app", "datasets", "fields", "learners", "secondhand")
 class Vocabulary(NamedTuple):
     """The words of a feature, as a regular expression on code, and the files that may name it: why.
 
-    A name that ends with a slash is a folder: all of it is the feature.
+    A name that ends with a slash is a folder, each file of which may.
     """
 
     words: str
@@ -27,14 +27,17 @@ class Vocabulary(NamedTuple):
 #: What other files know of a feature is a column that is carried along, a registered name, or nothing.
 FEATURES = {
     "a cluster": Vocabulary(
-        r"\b(OnCluster|ClusterSettings|fields\.cluster|(settings|options|how|self)\.cluster)\b|--cluster",
+        r"(?i:dask)|\b(distributed|OnCluster|ClusterSettings|(settings|options|how|self)\.cluster)\b|--cluster",
         {"fields/cluster/": "the feature: Dask"},
     ),
     "events of pictures": Vocabulary(
-        r"\b(Bursts|bursts|bursts_\w+|fit_event_threshold|merge_frames)\b",
+        r"(?i:bursts?\b|bursts?_)|\b(fit_event_threshold|merge_frames)\b",
         {
             "fields/cameras/": "the feature",
             "fields/loop/pool.py": "labels the photos of an event at once",
+            "fields/detectors/trigger_tables.py": "sngl_burst, a table of LIGO_LW",
+            "datasets/core/recorded.py": "a name of the column of events in others' tables",
+            "datasets/sources/sounds.py": "bursts of noise, a made-up sound",
         },
     ),
     "events of recordings": Vocabulary(
@@ -46,7 +49,7 @@ FEATURES = {
         },
     ),
     "time and place": Vocabulary(
-        r"\b([Cc]lock|[Dd]eployments?|TIME_AND_PLACE|WhenAndWhere|BY_DEPLOYMENT)\b",
+        r"(?i:clock|deployment)|\b(TIME_AND_PLACE|WhenAndWhere)\b",
         {
             "fields/cameras/": "the feature",
             "datasets/audio/recorders.py": "the clock of a recorder, in its own notes",
@@ -57,14 +60,113 @@ FEATURES = {
             "datasets/sources/programs.py": "a column of the formats",
         },
     ),
+    "programs for camera traps": Vocabulary(
+        r"(?i:megadetector|camtrap)",
+        {
+            "fields/cameras/": "the feature",
+            "datasets/sources/programs.py": "tables of camtrapR, by their columns",
+        },
+    ),
+    "programs for recordings": Vocabulary(
+        r"(?i:raven|audacity|textgrid|praat|\belan\b)",
+        {
+            "fields/recordings/": "the feature",
+            "datasets/sources/programs.py": "tables of Raven, by their columns",
+        },
+    ),
+    "triggers": Vocabulary(
+        r"(?i:trigger)",
+        {
+            "fields/detectors/": "the feature: tables of them",
+            "datasets/strain/": "the moment that a Q-scan is centred on",
+            "datasets/sources/glitches.py": "that moment of a made-up glitch",
+            "app/interface.py": "Gradio's word for what starts a function",
+        },
+    ),
+    "judging at the loudest tile": Vocabulary(
+        r"(?i:recentre)",
+        {
+            "fields/detectors/": "the feature: its flag",
+            "learners/inference/": "opens files so",
+            "learners/loading/predictor.py": "a parameter for programs",
+        },
+    ),
+    "what to label next": Vocabulary(
+        r"(?i:\baudit|\bdiscover|\bsuggest(s|ed)?\b)",
+        {
+            "fields/loop/": "the feature",
+            "learners/evaluation/suspects.py": "the class that the features of a file suggest",
+        },
+    ),
+    "several labels": Vocabulary(
+        r"multi_label|several_labels|\b(LabelRule|MULTI)\b",
+        {
+            "datasets/items/": "labels of an item",
+            "datasets/sources/": "whether a format can have several",
+            "datasets/steps/": "contradictions are none where an item may have several",
+            "learners/backbones/spec.py": "a fact of the network",
+            "learners/cli/": "says so in words",
+            "learners/elsewhere/evaluation.py": "labels are read as the model's",
+            "learners/evaluation/matching.py": "a name of a way to match",
+            "learners/model/bundle.py": "a fact of the network that is stored",
+            "learners/rule/": "the rule of several labels",
+            "learners/runs/resolve.py": "chooses the network",
+            "learners/tasks/": "the task of several labels",
+            "learners/training/": "target and loss",
+            "fields/cameras/sources/megadetector.py": "a box has one",
+            "fields/detectors/sources/triggers.py": "a trigger has one",
+            "fields/recordings/tracks.py": "a span may have several",
+        },
+    ),
+    "background": Vocabulary(
+        r"\b[Bb]ackground\b|\bBACKGROUND\b",
+        {
+            "app/labels.py": "whether nothing is a label",
+            "datasets/items/": "its files, beside the items",
+            "datasets/loaders/augment.py": "of a picture: what is behind it",
+            "datasets/steps/": "reads, splits and counts its files",
+            "learners/cli/": "its flag, and the result in words",
+            "learners/evaluation/": "its figures",
+            "learners/inference/": "a file that is it has no class",
+            "learners/report/report.py": "its figures",
+            "learners/rule/": "the last class, which is never answered",
+            "learners/runs/": "its files in a run",
+            "learners/tasks/": "its place among the targets",
+            "learners/training/": "its place among the targets",
+            "fields/cameras/": "an empty photo",
+            "fields/loop/": "is not proposed to be labelled",
+        },
+    ),
+    "a tree of classes": Vocabulary(
+        r"\b(Tree|TreeRule|with_tree|classes_table)\b",
+        {
+            "learners/rule/tree.py": "the feature",
+            "learners/rule/tree_rule.py": "the feature: its rule",
+            "learners/rule/base.py": "what a rule says of it",
+            "learners/tasks/single.py": "the task with such a rule",
+            "learners/tasks/multi_label.py": "refuses it",
+            "learners/cli/settings.py": "what its flag excludes",
+            "datasets/items/settings.py": "its flag",
+        },
+    ),
+    "a warm start": Vocabulary(
+        r"\b(warm_start|WarmStart\w*|[Rr]ehears\w*|REHEARSED|is_rehearsed)\b",
+        {
+            "datasets/items/": "its flags, and the mark of items of the earlier run",
+            "datasets/sources/": "a column of labels may be inherited",
+            "datasets/steps/": "items of the earlier run keep their parts",
+            "learners/cli/settings.py": "its flags",
+            "learners/runs/": "the feature",
+            "learners/tasks/": "whether a task has it",
+            "learners/training/": "begins from its weights",
+            "fields/cameras/": "whole photos for a model of boxes",
+            "fields/loop/": "before and after",
+        },
+    ),
     "tiers": Vocabulary(
         r"\b([Tt]iers?|TIER)\b",
         {
-            "fields/recordings/tiers.py": "the feature",
-            "fields/recordings/sources/elan.py": "a format that has them",
-            "fields/recordings/sources/textgrid.py": "a format that has them",
-            "datasets/sources/settings.py": "its flag",
-            "learners/cli/commands.py": "its flag",
+            "fields/recordings/": "the feature",
         },
     ),
     "embeddings of another network": Vocabulary(

@@ -116,9 +116,9 @@ def test_from_another_folder_the_runs_files_are_the_same(
             lookalike.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(first / "small" / other / file.name.replace(label, other), lookalike)
     monkeypatch.chdir(first)
-    settings = parse(["--data", "small", "--out", "runs/x", "--strain", "x*.hdf5"])
+    settings = parse(["--data", "small", "--out", "runs/x", "--classes-table", "x.csv"])
     assert (settings.data.data, settings.run.out) == (str(first / "small"), first / "runs/x")
-    assert settings.formats.strain == str(first / "x*.hdf5")
+    assert settings.classes.classes_table == first / "x.csv"
     assert parse(["--data", "demo:digits"]).data.data == "demo:digits"
     assert parse(["--from", "hf:a/b"]).warm_start.from_ == Path("hf:a/b")
     # A program that passes relative paths gets absolute ones in the run's tables.

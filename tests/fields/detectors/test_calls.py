@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from datasets.core.errors import SecondhandError
 from learners.calls.sections.base import predict_settings
+from learners.cli.flags import parse
 from tests.learners.test_calls import call
 
 
@@ -48,3 +51,11 @@ def test_flags_that_do_not_go_together_are_refused(given, flags):
 def test_without_files_or_triggers_there_is_nothing_to_predict() -> None:
     with pytest.raises(SecondhandError, match="name files or folders, or --triggers"):
         predict_settings({"model": "m"}).check()
+
+
+def test_a_pattern_of_strain_files_is_one_of_whole_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = parse(["--data", "small", "--strain", "x*.hdf5"])
+    assert settings.flat()["strain"] == str(tmp_path / "x*.hdf5")
