@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -42,6 +43,33 @@ def of_fields(group: str) -> Iterator[str]:
             continue
         if found is not None:
             yield name
+
+
+def left_out(sign: str, names: Iterable[str], *, share: float = 0.0) -> str:
+    """Sentence that names the field that something needs, if its folder is not here; "" if nothing is missing.
+
+    Parameters
+    ----------
+    sign : "file", "column" or "body": what the ``names`` are of. They are asked for only where a field is left out.
+    share : from 0 to 1; more than this share of the names must be a field's.
+    """
+    try:
+        signs: Mapping[str, Mapping[str, Sequence[str]]] = import_module(FIELDS).SIGNS
+    except ModuleNotFoundError:
+        return ""
+    for field, of in signs.items():
+        if not of.get(sign) or _is_here(f"{FIELDS}.{field}"):
+            continue
+        names = [*names]
+        its = [name for name in names if any(fnmatchcase(name.lower(), one) for one in of[sign])]
+        if len(its) > share * len(names):
+            return f"This is for the field {field}, but the folder {FIELDS}/{field} is not here"
+    return ""
+
+
+def _is_here(name: str) -> bool:
+    found = find_spec(name)
+    return found is not None and found.origin is not None  # not a folder of nothing but bytecode
 
 
 def _import_all(name: str) -> None:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from datasets.cli.options import flag
 from datasets.core.errors import SecondhandError
-from datasets.embeddings.lookup import Lookup
 from datasets.items.facts import Inputs
 from datasets.items.items import Items
 from datasets.kinds.base import KINDS, Kind
+from datasets.kinds.lookup import Lookup
 from datasets.sources.base import is_multi_label
 from learners.backbones.choices import EMBEDDED, usual_backbone
 from learners.backbones.spec import EMBEDDING, HEAD_ONLY
@@ -64,7 +64,9 @@ def resolve(
     if items is not None:
         kind = KINDS[items.kind]
         if not kind.opened:
-            values |= _of_embeddings(asked, items.fact(Inputs).lookup)
+            lookup = items.fact(Inputs).lookup
+            assert lookup is not None
+            values |= _of_embeddings(asked, lookup)
         elif not origin:
             values["resize"] = _resize(values["resize"], kind)
             values["backbone"] = backbone or _backbone(asked, kind)

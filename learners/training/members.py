@@ -39,7 +39,6 @@ from datasets.loaders.blocks import (
     SpectrogramBlock,
     dataloaders,
 )
-from datasets.loaders.lookup import LookupBlock
 from datasets.steps.spectrogram import picture_cache
 from learners.backbones.building import (
     Ensemble,
@@ -305,7 +304,7 @@ def _log_network(
 ) -> None:
     size = sum(p.numel() for p in network.parameters()) / 1e6
     side = spec.size if spec.width is None else "{} x {}".format(*spec.shape)
-    inputs = f"width {spec.size}" if spec.embeddings_of else f"{side} px"
+    inputs = f"width {spec.size}" if not spec.takes_pixels else f"{side} px"
     where = f"{inputs}, {device}, {describe_speed(speed, workers)}"
     if speed.precision != "fp32":
         where += " (validation and prediction in fp32)"
@@ -397,7 +396,7 @@ def _build_loaders(training: Training, preprocessing: Preprocessing) -> DataLoad
     batch = 2 * settings.train.bs * 3 * math.prod(preprocessing.shape)
     workers = workers_for(settings.speed, training.device, decoded=decoded.fits, batch=batch)
     if lookup := items.table.fact(Inputs).lookup:
-        block, workers = LookupBlock(lookup), 0
+        block, workers = lookup.block(), 0
     elif items.spectrogram is None:
         augmentation = Augmentation(
             augment.min_scale, augment.flip, Augmentation.lighting * augment.augment_strength

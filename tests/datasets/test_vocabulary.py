@@ -70,18 +70,12 @@ FEATURES = {
     "embeddings of another network": Vocabulary(
         r"\b(Vectors|embeddings_of|add_embeddings|read_embeddings)\b|'embedding'",
         {
-            "datasets/embeddings/": "the feature: files of embeddings",
-            "datasets/kinds/embedding.py": "the kind",
-            "datasets/sources/embeddings.py": "the format",
+            "fields/embeddings/": "the feature",
+            "fields/__init__.py": "shows that data need it",
             "datasets/tables/cells.py": "passes over their column in an archive",
-            "learners/calls/embeddings.py": "the feature: prediction of them",
-            "learners/inference/lookup.py": "takes those of the model's network alone",
             "learners/backbones/spec.py": "a body of that name",
-            "learners/backbones/building.py": "builds that body, which passes its input on",
             "learners/model/bundle.py": "reads a model with that body",
-            "learners/training/members.py": "says their width",
             "fields/loop/embeddings.py": "a column of a file of features",
-            "fields/loop/search.py": "more like this among them",
         },
     ),
     "ONNX": Vocabulary(

