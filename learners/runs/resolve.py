@@ -7,6 +7,7 @@ the last four when a command has been read, and the names of those that are the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -114,7 +115,8 @@ def _of_embeddings(asked: Settings, lookup: Lookup) -> dict[str, Any]:
     """The settings of a training on embeddings: their network, of which only the head is trained."""
     flat, defaults = asked.flat(), Settings().flat()
     fixed = {"backbone": EMBEDDING + lookup.network, "size": lookup.width, "epochs": 0}
-    meaningless = (*fixed, "weights", "resize", "tta", "spectrogram", "from")
+    opens = chain(*(section.opens for section in asked.added))
+    meaningless = (*fixed, "weights", "resize", "tta", "spectrogram", "from", *opens)
     wrong = [
         f"{flag(name)} {flat[name]}"
         for name in meaningless

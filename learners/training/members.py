@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +23,7 @@ from fastai.torch_core import set_seed
 from numpy.typing import NDArray
 from torch import nn
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.part import Part, parts_of
 from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing
@@ -60,6 +60,7 @@ from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.cross_fit import read_features, starts_anew
 from learners.training.describe import kept_in_words
+from learners.training.elsewhere import elsewhere_for
 from learners.training.keep import Keep, Kept
 from learners.training.learner import fine_tune, make_learner, tracking_callbacks
 from learners.training.objectives import Objective
@@ -86,6 +87,7 @@ class Trained(NamedTuple):
     kept : which weights of each network these are.
     interrupted : Ctrl-C ended the training.
     features : features of the body, as far as they are known; of several networks none.
+    left_out : files that were left out, and why.
     """
 
     network: Network
@@ -93,6 +95,7 @@ class Trained(NamedTuple):
     kept: list[Kept]
     interrupted: bool
     features: ByPart
+    left_out: Sequence[Rejected] = ()
 
 
 @dataclass(frozen=True)
@@ -188,10 +191,12 @@ class Training:
 
 
 class Member(NamedTuple):
-    """A trained network: which weights are ``kept`` in it, None for none; ``interrupted`` : Ctrl-C ended its training."""
+    """A trained network: which weights are ``kept`` in it, None for none; ``interrupted`` : Ctrl-C ended its training;
+    ``left_out`` : files that it has not seen, and why."""
 
     kept: Kept | None
     interrupted: bool = False
+    left_out: Sequence[Rejected] = ()
 
 
 def train_members(
@@ -213,14 +218,15 @@ def train_members(
     KeyboardInterrupt : Ctrl-C before the end of the first epoch, when there is nothing to keep.
     """
     train, items, (_, spec, _) = training.settings.train, training.items, built
-    members, kept = list[nn.Sequential](), list[Kept]()
+    members, kept, left_out = list[nn.Sequential](), list[Kept](), dict[Rejected, None]()
     interrupted = False
     for member in range(train.seeds):
         if train.seeds > 1:
             log.info("Network %d of %d, seed %d", member + 1, train.seeds, train.seed + member)
         of_member = training.network(member, built)
         records = training.records(member, None if member else on_improvement)
-        best, interrupted = train_one(training, member, of_member, records)
+        best, interrupted, unseen = train_one(training, member, of_member, records)
+        left_out |= dict.fromkeys(unseen)
         if best is not None:
             members.append(of_member[0].eval())
             kept.append(best)
@@ -236,7 +242,7 @@ def train_members(
         trained = Ensemble(members, spec.average).eval()
     spec = replace(spec, members=len(members), n_classes=len(items.table.classes))
     features = records.features if train.seeds == 1 else []
-    return Trained(trained, spec, kept, interrupted, features)
+    return Trained(trained, spec, kept, interrupted, features, [*left_out])
 
 
 def train_one(training: Training, member: int, built: Built, records: Records) -> Member:
@@ -247,6 +253,7 @@ def train_one(training: Training, member: int, built: Built, records: Records) -
         records.frozen = read_features(training.checkpoint(member))
         return Member(best)
     settings, shown, interrupted = training.settings, callbacks.ShowProgress(), False
+    elsewhere = elsewhere_for(settings)
     learn = make_learner(
         _build_loaders(training, preprocessing),
         network,
@@ -271,6 +278,7 @@ def train_one(training: Training, member: int, built: Built, records: Records) -
                 groups=training.groups, valid_groups=training.valid_groups,
                 warm_start=origin is not None and not starts_anew(origin, training.items.table),
                 cross_fitted=training.cross_fitted,
+                elsewhere=elsewhere,
                 records=records,
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -282,7 +290,7 @@ def train_one(training: Training, member: int, built: Built, records: Records) -
         log.info("These weights are chosen automatically: you need not do anything")
     if not interrupted:
         records.checkpoints.finish()
-    return Member(best, interrupted)
+    return Member(best, interrupted, () if elsewhere is None else elsewhere.left_out)
 
 
 def _callbacks(training: Training, member: int, records: Records) -> list[Callback]:
@@ -402,7 +410,8 @@ def _build_loaders(training: Training, preprocessing: Preprocessing) -> DataLoad
             augment.min_scale, augment.flip, Augmentation.lighting * augment.augment_strength
         )
         block = PictureBlock(preprocessing, augmentation, decoded)
-        if decoded.fits:
+        # Others decode the pictures themselves, unless epochs follow here.
+        if decoded.fits and (settings.train.epochs or elsewhere_for(settings) is None):
             keep_decoded(
                 PictureOpener(preprocessing, augment.min_scale, decoded), *_pictures(items)
             )

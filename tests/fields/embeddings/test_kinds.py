@@ -50,6 +50,14 @@ def test_only_a_head_is_trained(asked: dict[str, Any], expected: dict[str, Any])
     assert {name: flat[name] for name in expected} == expected
 
 
+def test_nothing_of_them_is_computed_on_other_machines() -> None:
+    pytest.importorskip("fields.cluster")
+    with pytest.raises(
+        SecondhandError, match="--cluster local: embeddings of perch_v2 have no body"
+    ):
+        resolve(Settings().but(cluster="local"), items=items("embedding"))
+
+
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
