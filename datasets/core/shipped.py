@@ -5,6 +5,7 @@ This is the one file outside of `fields/` that names them and their words; it im
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
@@ -23,12 +24,18 @@ class Shipped(NamedTuple):
     needs : what the core knows, but some files or values need the field for.
     reads : the labelled files that it reads, for messages.
     marks : how their names begin or end, in small letters.
+    alone : how names of files end that nothing else reads.
+    columns : columns that tables have for it.
+    bodies : how the names begin of the bodies of its networks.
     """
 
     words: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     reads: str = ""
     marks: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    bodies: tuple[str, ...] = ()
 
 
 def _events_of(kind: str) -> tuple[str, ...]:
@@ -51,6 +58,13 @@ SHIPPED: dict[str, Shipped] = {
         needs=_events_of("strain"),
         reads="tables of triggers (with --strain) and gwosc:EVENT",
         marks=("gwosc:", ".xml", ".xml.gz"),
+    ),
+    "embeddings": Shipped(
+        ("--embeddings",),
+        reads="embeddings of other networks",
+        alone=(".birdnet.embeddings.txt", ".npz"),
+        columns=("embedding",),
+        bodies=("embedding/",),
     ),
     "loop": Shipped(("--label", "--pool", "audit", "discover", "Embeddings", "Pool", "search", "suggest")),
     "recordings": Shipped(
@@ -83,7 +97,40 @@ def needed_for(word: str) -> str:
 def needed_to_read(name: str) -> str:
     """Sentence, after a full stop, that names the field that may read labelled files of this name; "" if none is left out."""
     for field in left_out():
-        _, _, reads, marks = SHIPPED[field]
+        marks = SHIPPED[field].marks + SHIPPED[field].alone
         if marks and (name.lower().startswith(marks) or name.lower().endswith(marks)):
-            return f". fields/{field}, which reads {reads}, is left out here"
+            return f". {_is_left_out(field)}"
     return ""
+
+
+def needed_for_files(names: Iterable[str]) -> str:
+    """Sentence that names the field that alone reads most files of these names; "" if it is not left out.
+
+    Names are asked for only where a field is left out.
+    """
+    for field in left_out():
+        if its := SHIPPED[field].alone:
+            names = [*names]
+            if 2 * sum(name.lower().endswith(its) for name in names) > len(names):
+                return _is_left_out(field)
+    return ""
+
+
+def needed_for_columns(names: Iterable[str]) -> str:
+    """The same for the columns of a table, of which one is for a field."""
+    for field in left_out():
+        if its := SHIPPED[field].columns:
+            names = [*names]
+            if any(name.lower() in its for name in names):
+                return _is_left_out(field)
+    return ""
+
+
+def needed_for_body(name: str) -> str:
+    """The same for the body of a network."""
+    fields = (one for one in left_out() if name.startswith(SHIPPED[one].bodies or ("\0",)))
+    return next(map(_is_left_out, fields), "")
+
+
+def _is_left_out(field: str) -> str:
+    return f"fields/{field}, which reads {SHIPPED[field].reads}, is left out here"

@@ -25,7 +25,7 @@ from datasets.items.labels import JOIN, UNKNOWN, clean_label
 from datasets.kinds.base import KINDS, Kind, PictureInfo
 
 if TYPE_CHECKING:
-    from datasets.embeddings.lookup import Lookup
+    from datasets.kinds.lookup import Lookup
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 if TYPE_CHECKING:
-    from datasets.embeddings.lookup import Lookup
     from datasets.kinds.base import PictureInfo
+    from datasets.kinds.lookup import Lookup
 
 
 class Origin(NamedTuple):
@@ -28,9 +28,9 @@ class Stated(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Inputs of items that are looked up, so that no file is opened; empty for other kinds."""
+    """Inputs of items that are looked up, so that no file is opened; empty, or None, for other kinds."""
 
-    lookup: Lookup
+    lookup: Lookup | None
 
 
 class Looks(NamedTuple):

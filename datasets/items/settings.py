@@ -307,12 +307,16 @@ class AddedSettings:
     conflicts : what its settings exclude or need.
     paths : those of its settings that name files or folders.
     measures : those of its settings that say which files measure a model, which ``--cross-fit`` does itself; and why.
+    free : those of its settings that may change when a run is resumed, because they do not affect the result.
+    opens : those of its settings that have no meaning where no file is opened.
     """
 
     name: ClassVar[str]
     conflicts: ClassVar[tuple[Condition, ...]] = ()
     paths: ClassVar[tuple[str, ...]] = ()
     measures: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    free: ClassVar[tuple[str, ...]] = ()
+    opens: ClassVar[tuple[str, ...]] = ()
 
 
 #: Sections that fields add.

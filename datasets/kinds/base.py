@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from datasets.core.file_state import FileState
     from datasets.core.recorded import Recorded
-    from datasets.embeddings.lookup import Lookup
     from datasets.images.exif import CaptureTime
+    from datasets.kinds.lookup import Lookup
     from datasets.spectrograms.settings import SpectrogramSettings
 
 
@@ -237,24 +237,30 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def kind_of_input(spectrogram: Mapping[str, Any] | None, *, looked_up: bool) -> Kind:
-    """Kind of the files of a model, by its spectrogram settings and whether its inputs are looked up."""
+    """Kind of the files of a model, by its spectrogram settings and whether its inputs are looked up.
+
+    Raises
+    ------
+    SecondhandError : there is no such kind here.
+    """
     if looked_up:
-        return unopened_kind()
+        if (kind := unopened_kind()) is None:
+            raise SecondhandError("no kind of files here has inputs that are looked up")
+        return kind
     if spectrogram is None:
         return next(kind for kind in KINDS.ours().values() if kind.photo)
     return KINDS[str(spectrogram["kind"])]
 
 
-def unopened_kind() -> Kind:
-    """The kind of items whose inputs are looked up."""
-    return next(kind for kind in KINDS.ours().values() if not kind.opened)
+def unopened_kind() -> Kind | None:
+    """The kind of items whose inputs are looked up; None if there is none here."""
+    return next((kind for kind in KINDS.ours().values() if not kind.opened), None)
 
 
-def empty_lookup() -> Lookup:
-    """A lookup without an item, see `Kind.lookup`."""
-    lookup = unopened_kind().lookup()
-    assert lookup is not None
-    return lookup
+def empty_lookup() -> Lookup | None:
+    """A lookup without an item, see `Kind.lookup`; None if nothing is looked up here."""
+    kind = unopened_kind()
+    return None if kind is None else kind.lookup()
 
 
 def spectrogram_from_dict(data: Mapping[str, Any]) -> SpectrogramSettings:

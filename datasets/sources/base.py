@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,16 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from datasets.core.address import as_path, ask_again
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.registry import Registry
-from datasets.core.shipped import needed_to_read
+from datasets.core.scanning import walk
+from datasets.core.shipped import needed_for_columns, needed_for_files, needed_to_read
 from datasets.items.labels import MULTI
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from datasets.embeddings.lookup import Lookup
     from datasets.items.settings import DataSettings
+    from datasets.kinds.lookup import Lookup
 
 
+#: Files of a folder that are looked at to tell what it is of.
+FIRST = 100
 #: Columns of the row, or line, in which a label is stated, and of the file with it, if that is not the source itself.
 ROW, TABLE = "row", "table"
 
@@ -155,6 +160,8 @@ def find_source(name: str, options: ReadOptions) -> Source:
     SecondhandError : there is none.
     """
     path = as_path(name)
+    if missing := _left_out(path):
+        raise SecondhandError(f"--data {name}: {missing}")
     found = next((source for source in in_order() if source.claims(path, options)), None)
     if found is not None:
         return found
@@ -172,6 +179,28 @@ def find_source(name: str, options: ReadOptions) -> Source:
         f"{name}: neither {', nor '.join(formats)}. Write other formats into a CSV file with the "
         f"columns path,label{needed_to_read(name)}"
     )
+
+
+def _left_out(path: Path) -> str:
+    """Sentence on the field that a file, or a folder of such files, needs and that is not here; "" if nothing is missing."""
+    if path.is_dir():
+        return needed_for_files(islice(walk(path, []), FIRST))
+    return needed_for_files([path.name]) or needed_for_columns(_columns(path))
+
+
+def _columns(path: Path) -> Iterator[str]:
+    """Names of the columns of a table; it is opened when the first is asked for."""
+    from datasets.tables.cells import column_names
+
+    name = path.name.lower()
+    if name.endswith((".csv", ".tsv")) and path.is_file():
+        yield from column_names(path)
+    elif name.endswith((".parquet", ".pq")) and path.is_file():
+        from pyarrow import ArrowException
+        from pyarrow.parquet import read_schema
+
+        with suppress(ArrowException, OSError):  # reading it as a table says what is wrong
+            yield from read_schema(path).names
 
 
 def read_source(name: str, options: ReadOptions) -> Rows:

@@ -35,7 +35,6 @@ from datasets.kinds.base import KINDS, empty_lookup, kind_of, unopened_kind
 from datasets.kinds.finding import named
 from datasets.sources.base import ROW, SOURCES, TABLE, ReadOptions, Rows, read_source
 from datasets.sources.birdnet import without_nocall
-from datasets.sources.embeddings import NEEDED
 from datasets.sources.naming import time_columns
 from datasets.steps.base import Asked
 from datasets.steps.earlier import Earlier
@@ -250,12 +249,12 @@ def _resolve_kind(rows: Sequence[pd.DataFrame], options: ReadOptions, source: st
     SecondhandError : there is no such kind, or no item of it.
     """
     kind = options.kind
-    if options.lookup:
-        if kind not in ("auto", unopened_kind().name):
+    if options.lookup and (unopened := unopened_kind()):
+        if kind not in ("auto", unopened.name):
             raise SecondhandError(
-                f"--data {source} holds embeddings, not files of kind {kind}. Name files of that kind"
+                f"--data {source} holds items of kind {unopened}, not files of kind {kind}. Name files of that kind"
             )
-        return unopened_kind().name
+        return unopened.name
     if kind == "auto":
         return _most_common_kind((path for frame in rows for path in frame["path"]), source)
     if kind not in KINDS:
@@ -263,7 +262,7 @@ def _resolve_kind(rows: Sequence[pd.DataFrame], options: ReadOptions, source: st
             f"invalid settings: --kind {kind!r} (must be auto, {', '.join(KINDS)})"
         )
     if not KINDS[kind].opened:
-        raise SecondhandError(f"--data {source}: no embeddings in it: {NEEDED}")
+        raise SecondhandError(f"--data {source}: nothing of kind {kind} in it")
     return kind
 
 

@@ -1,1 +1,1 @@
-"""Rendering and prediction on the workers of a Dask cluster."""
+"""Rendering, prediction and the features of a training on the workers of a Dask cluster."""

@@ -42,7 +42,7 @@ from learners.rule.scores.base import normalise
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from datasets.embeddings.lookup import Lookup
+    from datasets.kinds.lookup import Lookup
 
 #: Number of rows that are read and searched at once; 21 MB at 1280 features.
 ROWS = 8192

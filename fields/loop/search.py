@@ -138,7 +138,6 @@ def _search_embeddings(
     predictor: Predictor, files: list[str], settings: SearchSettings
 ) -> tuple[list[Match], int]:
     """The most similar items in files of embeddings, and the exit status."""
-    from datasets.sources.embeddings import add_embeddings
     from fields.loop.embeddings import nearest_items
 
     if settings.embeddings is not None or not files:
@@ -146,8 +145,10 @@ def _search_embeddings(
             f"{settings.model} is a model of embeddings. Name the files of embeddings to search after the example, and "
             "leave --embeddings out"
         )
-    rejected = add_embeddings(files, predictor.lookup)
-    matches = nearest_items(predictor.lookup, settings.example, top=settings.top, at=settings.at)
+    lookup = predictor.lookup
+    assert lookup is not None
+    rejected = lookup.read(files)
+    matches = nearest_items(lookup, settings.example, top=settings.top, at=settings.at)
     return matches, console.tell_left_out(rejected, len(files), Counter())
 
 

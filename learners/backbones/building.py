@@ -150,7 +150,7 @@ def build(
         members = [member for member, _, _ in built if isinstance(member, nn.Sequential)]
         resolved = replace(resolved, members=spec.members)
         return Ensemble(members, spec.average), resolved, preprocessing
-    if spec.embeddings_of:
+    if not spec.takes_pixels:
         if spec.head == "stages":
             raise SecondhandError("--head stages: embeddings have no stages. Use linear")
         spec = replace(spec, head="linear" if spec.head == "auto" else spec.head)

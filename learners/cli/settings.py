@@ -333,6 +333,11 @@ class Settings(Checked):
         measures = (conflict for section in self.added for conflict in against_cross_fit(section))
         return chain(self.conflicts, *(section.conflicts for section in self.added), measures)
 
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Names of the settings that may change when a run is resumed."""
+        return *FREE, *chain(*(section.free for section in self.added))
+
     def flat(self) -> dict[str, Any]:
         """Each setting by its name, in the order of the sections. ``from_`` is called "from"."""
         return {

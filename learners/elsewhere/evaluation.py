@@ -36,7 +36,6 @@ from learners.evaluation.held_out import Evaluation, predict_held_out
 from learners.evaluation.matching import label_columns, match_classes, match_labels
 from learners.files.jsonable import jsonable
 from learners.files.lock import check_replaceable
-from learners.inference.lookup import lookup_for
 from learners.loading.predictor import load_predictor
 from learners.model.bundle import Bundle
 from learners.model.hub import load_model
@@ -128,7 +127,7 @@ def estimate(settings: EvaluateSettings, *, command: str = "") -> EvaluationResu
     bundle = load_for_evaluation(settings)
     estimate_of = find_task(bundle).estimator(bundle, bundle.rule)
     kind = _kind(bundle, settings.kind)
-    lookup = lookup_for(bundle)
+    lookup = bundle.lookup()
     options = ReadOptions(
         kind=kind, path_column=settings.path_column, lookup=lookup, settings=settings.values
     )
@@ -216,7 +215,7 @@ def items_of(
         path_column=settings.path_column,
         label_column=settings.label_column,
         labels=None if each_label and columns == MULTI else columns,
-        lookup=lookup_for(bundle),
+        lookup=bundle.lookup(),
         settings=(bundle.spectrogram or {}) | settings.values,
     )
     # Unreadable files get a prediction "bad file" instead of being left out.

@@ -11,7 +11,7 @@ from functools import cache
 from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy.typing as npt
 
@@ -182,6 +182,44 @@ class Cutter:
         return [(window, None) for window in windows]
 
 
+class AnyDecoder(Protocol):
+    """What gives a network its inputs: `Decoder`, or that of a kind whose files are not opened.
+
+    Attributes
+    ----------
+    no_map : why there can be no heat maps of what is opened; "" if there can.
+    """
+
+    no_map: ClassVar[str]
+
+    def open(self, file: FileOrPart) -> Opened:
+        """The input of a file, or what is wrong."""
+
+    def open_all(self, files: Iterable[FileOrPart]) -> Iterator[Opened]:
+        """`open` for each of the files, ahead."""
+
+    def batches(self, files: Iterable[Part], bs: int) -> Iterator[list[tuple[Piece, Opened]]]:
+        """Yield batches of ``bs`` opened pieces."""
+
+    def items(self, files: Iterable[str]) -> tuple[Iterable[FileOrPart], list[Rejected]]:
+        """What is predicted of the files of a pool, and the files that cannot be read."""
+
+    def state(self, path: str) -> FileState | None:
+        """The state of a file, by which copies are told; None where files are not opened."""
+
+    def check_shown(self, part: Part) -> None:
+        """Raise BadFile if a part cannot be shown as a picture whatever is in its file."""
+
+    def stored(self, part: Part) -> Path | None:
+        """The picture of a part in the cache; None without one."""
+
+    def start(self) -> None:
+        """Start what is needed to open files."""
+
+    def close(self) -> None:
+        """End it."""
+
+
 class Decoder:
     """Opens files ahead of the network; a decoder that crashes or hangs loses only the file it reads.
 
@@ -193,10 +231,6 @@ class Decoder:
     pieces : the pieces of a picture.
     workers : number of processes; default: one per core.
     recentre : as in `Opener`.
-
-    Attributes
-    ----------
-    no_map : why there can be no heat maps of what is opened; "" if there can.
     """
 
     no_map: ClassVar[str] = ""
@@ -265,15 +299,14 @@ class Decoder:
             yield batch
 
     def items(self, files: Iterable[str]) -> tuple[Iterable[FileOrPart], list[Rejected]]:
-        """What is predicted of the files of a pool, here themselves, and the files that cannot be read."""
+        """The files themselves."""
         return files, []
 
     def state(self, path: str) -> FileState | None:
-        """The state of a file, by which copies are told; None where files are not opened."""
         return FileState.read(path)
 
     def check_shown(self, part: Part) -> None:
-        """Raise BadFile if a part cannot be shown as a picture whatever is in its file."""
+        """Every file can be shown."""
 
     def _cut(self, files: Iterable[Part]) -> Iterator[Piece]:
         """Yield the files, or the windows of long recordings, whose lengths are read ahead, or the pieces of pictures."""

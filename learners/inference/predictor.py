@@ -21,14 +21,13 @@ import numpy.typing as npt
 
 from datasets.core.errors import SecondhandError
 from datasets.core.part import FileOrPart, Part, as_part
-from datasets.embeddings.lookup import Lookup
 from datasets.images.decoded import PictureOpener
 from datasets.kinds.base import spectrogram_from_dict
+from datasets.kinds.lookup import Lookup
 from datasets.kinds.views import PLAIN
 from datasets.tables.cells import read_dicts
-from learners.inference.decoding import Decoder, Opened, Piece, Pieces
+from learners.inference.decoding import AnyDecoder, Decoder, Opened, Piece, Pieces
 from learners.inference.engine import make_engine, pick_device
-from learners.inference.lookup import LookupDecoder, lookup_for
 from learners.inference.options import Computing, Opening
 from learners.inference.passed import Passed
 from learners.inference.predictions import (
@@ -103,8 +102,8 @@ class Predictor:
     rule : when to answer; default: the model's rule.
     pieces : the pieces of a picture to predict, and how they are pooled; default: whole pictures.
     top : number of classes to list.
-    lookup : for a model whose inputs are looked up, those of the items; `datasets.sources.embeddings.add_embeddings`
-        adds more.
+    lookup : for a model whose inputs are looked up, those of the items; its `read` adds
+        more.
     passed : what has passed through the network already, and is opened again but not computed again; what is predicted
         adds to it.
     opening : how files are opened.
@@ -115,7 +114,7 @@ class Predictor:
     run : folder of the run that contains the model folder; None if the model was not given as a folder.
     """
 
-    decoder: Decoder | LookupDecoder
+    decoder: AnyDecoder
 
     def __init__(
         self,
@@ -153,10 +152,10 @@ class Predictor:
         self.prepared = PictureOpener(
             self.bundle.preprocessing, 1.0, opening.decoded, opening.allow_truncated
         )
-        self.lookup = lookup or lookup_for(self.bundle)
+        self.lookup = lookup or self.bundle.lookup()
         self._pieces = pieces or Pieces()
-        self.decoder = (
-            Decoder(
+        if self.bundle.spec.takes_pixels:
+            self.decoder = Decoder(
                 self.prepared,
                 self.spectrogram,
                 self.bundle.overlap,
@@ -164,9 +163,9 @@ class Predictor:
                 opening.workers,
                 recentre=opening.recentre,
             )
-            if self.bundle.spec.takes_pixels
-            else LookupDecoder(self.lookup)
-        )
+        else:
+            assert self.lookup is not None
+            self.decoder = self.lookup.decoder()
 
     def under(self, rule: AnyRule) -> Predictor:
         """A predictor of the same network under another rule; the two share engine and openers."""

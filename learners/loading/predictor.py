@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 
-from datasets.embeddings.lookup import Lookup
+from datasets.kinds.lookup import Lookup
 from learners.inference.options import Computing, Opening, Overrides
 from learners.inference.pieces import pieces_for
 from learners.inference.predictor import Predictor, bundle_and_run

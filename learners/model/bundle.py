@@ -43,10 +43,11 @@ from datasets.core.checked import read_as
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import folder_beside, write_beside
 from datasets.core.json_files import parse_json
+from datasets.core.shipped import needed_for_body
 from datasets.images.opening import Preprocessing
 from datasets.items.labels import label_error
 from datasets.items.settings import MAX_OVERLAP
-from datasets.kinds.base import Kind, kind_of_input, spectrogram_from_dict
+from datasets.kinds.base import Kind, empty_lookup, kind_of_input, spectrogram_from_dict
 from datasets.kinds.views import PLAIN, TTAView
 from learners.backbones.spec import CREDITS, NetworkSpec
 from learners.cli.result import denominator
@@ -69,6 +70,7 @@ from learners.rule.fitting import uncalibrated
 from learners.rule.tree_rule import FILE as TREE
 
 if TYPE_CHECKING:
+    from datasets.kinds.lookup import Lookup
     from learners.backbones.building import Network
 
 log = logging.getLogger(__name__)
@@ -155,6 +157,12 @@ class Bundle:
     def kind(self) -> Kind:
         """The kind of the inputs."""
         return kind_of_input(self.spectrogram, looked_up=bool(self.spec.embeddings_of))
+
+    def lookup(self) -> Lookup | None:
+        """An empty lookup for its items: of a model whose inputs are looked up, one that takes only what it was trained on."""
+        spec = self.spec
+        own = self.kind.lookup(spec.embeddings_of, spec.size, "the model was trained on")
+        return empty_lookup() if own is None else own
 
 
 def save_bundle(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
@@ -428,6 +436,8 @@ def _load(folder: Path, with_network: bool) -> Bundle:
         classes
     ):
         raise SecondhandError("classes: expected different printable names")
+    if missing := needed_for_body(spec.backbone):
+        raise SecondhandError(f"network: {spec.backbone}. {missing}")
     if spec.n_classes != len(classes):
         raise SecondhandError(
             f"{len(classes)} classes, but the network has {spec.n_classes} outputs"

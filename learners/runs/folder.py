@@ -28,7 +28,7 @@ from datasets.kinds.finding import named
 from datasets.tables.cells import csv_bytes, csv_text, write_rows
 from learners.cli.console import command_line
 from learners.cli.flags import dump, parse
-from learners.cli.settings import FREE, Settings
+from learners.cli.settings import Settings
 from learners.files.lock import LOCK, locked
 from learners.files.names import shared_provenance
 from learners.inference.predictions import cell
@@ -228,7 +228,8 @@ def read_run_settings(folder: Path, changes: Mapping[str, Any]) -> Settings:
         for name, value in changes.items()
         if not (name == "resume" or (name == "out" and changed[name] == folder))
     }
-    forbidden = [name for name in changes if changed[name] != earlier[name] and name not in FREE]
+    free = settings.free
+    forbidden = [name for name in changes if changed[name] != earlier[name] and name not in free]
     forbidden += [name for name in ("out", "overwrite") if changes.get(name)]
     if forbidden:
         flags = " ".join(flag(name) for name in dict.fromkeys(forbidden))

@@ -30,7 +30,7 @@ from datasets.steps.reading import load_grouped
 from datasets.steps.split import check_splits, folds_of
 from datasets.tables.cells import csv_text
 from learners.cli.flags import dump
-from learners.cli.settings import FREE, Settings
+from learners.cli.settings import Settings
 from learners.files.jsonable import jsonable
 from learners.files.lock import locked
 from learners.model.bundle import load_bundle
@@ -159,7 +159,9 @@ def _train(
     settings, fold_folder = folds.runs[name], folds.place(name)
     if has_progress(fold_folder):
         given = settings.given()
-        settings = read_run_settings(fold_folder, {n: given[n] for n in FREE if n in given})
+        settings = read_run_settings(
+            fold_folder, {n: given[n] for n in settings.free if n in given}
+        )
     else:
         shutil.rmtree(fold_folder, ignore_errors=True)
     run = launch(settings, command=command, log_to=log_to)
@@ -255,7 +257,7 @@ def _check_same(folder: Path, settings: Settings, items: pd.DataFrame) -> None:
     differences = [
         f"{key} was {earlier.get(key)!r} and is now {value!r}"
         for key, value in current.items()
-        if key not in (*FREE, "out", "overwrite") and earlier.get(key) != value
+        if key not in (*settings.free, "out", "overwrite") and earlier.get(key) != value
     ]
     if differences:
         raise SecondhandError(

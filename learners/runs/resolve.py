@@ -7,15 +7,16 @@ the last four when a command has been read, and the names of those that are the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from datasets.cli.options import flag
 from datasets.core.errors import SecondhandError
-from datasets.embeddings.lookup import Lookup
 from datasets.items.facts import Inputs
 from datasets.items.items import Items
 from datasets.kinds.base import KINDS, Kind
+from datasets.kinds.lookup import Lookup
 from datasets.sources.base import is_multi_label
 from learners.backbones.choices import EMBEDDED, RECIPES, usual_backbone
 from learners.backbones.spec import EMBEDDING, FITTED_HEADS, HEAD_ONLY
@@ -64,7 +65,9 @@ def resolve(
     if items is not None:
         kind = KINDS[items.kind]
         if not kind.opened:
-            values |= _of_embeddings(asked, items.fact(Inputs).lookup)
+            lookup = items.fact(Inputs).lookup
+            assert lookup is not None
+            values |= _of_embeddings(asked, lookup)
         elif not origin:
             values["resize"] = _resize(values["resize"], kind)
             values["backbone"] = backbone or _backbone(asked, kind)
@@ -133,7 +136,8 @@ def _of_embeddings(asked: Settings, lookup: Lookup) -> dict[str, Any]:
     """The settings of a training on embeddings: their network, of which only the head is trained."""
     flat, defaults = asked.flat(), Settings().flat()
     fixed = {"backbone": EMBEDDING + lookup.network, "size": lookup.width, "epochs": 0}
-    meaningless = (*fixed, "weights", "resize", "tta", "spectrogram", "from")
+    opens = chain(*(section.opens for section in asked.added))
+    meaningless = (*fixed, "weights", "resize", "tta", "spectrogram", "from", *opens)
     wrong = [
         f"{flag(name)} {flat[name]}"
         for name in meaningless

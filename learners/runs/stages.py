@@ -100,6 +100,10 @@ def train(run: Prepared) -> Run:
         training = training_of(run, cross_fitted=cross_fitted)
         built = (run.network, run.spec, run.preprocessing)
         trained = train_members(training, built, partial(_write_model_so_far, run))
+    if trained.left_out:
+        table = run.items.table.leaving_out(trained.left_out)
+        run = replace(run, items=run.items._replace(table=table))
+        write_csv(run.folder / "rejected.csv", table.rejected, Rejected._fields)
     table = run.items.table
     kept = "; ".join(map(kept_in_words, trained.kept))
     if joint := _prediction_differences(run, trained.spec):

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +39,7 @@ from learners.backbones.building import (
 )
 from learners.files.rows import StoredRows
 from learners.training.callbacks import Compile, undisturbed_randomness
+from learners.training.elsewhere import Batch, Computing, Elsewhere
 from learners.training.probe import BLOCK, ByPart
 
 log = logging.getLogger(__name__)
@@ -76,6 +78,7 @@ def outputs(
     title: str = "Computing features",
     precision: AbstractContextManager[Any] | None = None,
     before_batch: Callable[[int], None] = lambda items: None,
+    others: Computing | None = None,
 ) -> Outputs:
     """Outputs of a network, or of its body, for all items of a loader.
 
@@ -85,6 +88,7 @@ def outputs(
     title : name of the work on the terminal.
     precision : autocast context; default: float32.
     before_batch : called with the number of items of each batch.
+    others : who computes them; None for this machine.
 
     Raises
     ------
@@ -92,20 +96,29 @@ def outputs(
     """
     loader.seed = torch.initial_seed()
     stored, targets = StoredFeatures(folder), list[Tensor]()
+    here = partial(_batches, before_batch=before_batch)
     with progress.step(title, loader.n) as advance:
-        for batch in loader:
-            inputs, y = (part.as_subclass(Tensor) for part in batch)
-            before_batch(len(inputs))
-            with precision or nullcontext():
-                x = network(inputs)
-            stored.append(x.float().cpu().numpy())
-            targets.append(y.cpu())
+        for x, y in (others or here)(network, loader, precision):
+            stored.append(x)
+            targets.append(y)
             advance(sum(map(len, targets)))
     if not targets:
         raise SecondhandError(
             "No training or validation file can be read any more. Check that their folder still exists"
         )
     return Outputs(stored, torch.cat(targets), loader.order)
+
+
+def _batches(
+    network: nn.Module, loader: DataLoader, precision: Any, *, before_batch: Callable[[int], None]
+) -> Iterator[Batch]:
+    """What a network makes of each batch of a loader on this machine, and the targets."""
+    for batch in loader:
+        inputs, y = (part.as_subclass(Tensor) for part in batch)
+        before_batch(len(inputs))
+        with precision or nullcontext():
+            x = network(inputs)
+        yield x.float().cpu().numpy(), y.cpu()
 
 
 class StoredFeatures(StoredRows):
@@ -118,7 +131,7 @@ class StoredFeatures(StoredRows):
 def by_part(learn: Learner, train: Outputs, valid: Outputs) -> ByPart:
     """The features of `frozen_features` that are those of prediction: not those of training in another precision."""
     found: ByPart = []
-    same = isinstance(autocast(learn), nullcontext)
+    same = autocast(learn) is None
     for dataset, of in [(learn.dls.valid_ds, valid), *[(learn.dls.train_ds, train)] * same]:
         if len(of.numbers) == len(
             of.y
@@ -143,7 +156,11 @@ def outputs_by_part(
 
 
 def frozen_features(
-    learn: Learner, versions: int = 0, *, adapt: bool = False
+    learn: Learner,
+    versions: int = 0,
+    *,
+    adapt: bool = False,
+    elsewhere: Elsewhere | None = None,
 ) -> tuple[list[Outputs], Outputs]:
     """Features of the training files and of the validation files of a learner.
 
@@ -160,6 +177,7 @@ def frozen_features(
     learn : a learner whose network is ``Sequential(body, head)``.
     versions : augmented versions of each training file; 0 opens them once, as validation files.
     adapt : adapt the BatchNorms to the training files.
+    elsewhere : who computes them, but for those of augmented versions; None for this machine.
     """
     start, seed = time.monotonic(), torch.initial_seed() % 2**32
     train, valid = learn.dls.loaders[:2]
@@ -167,7 +185,8 @@ def frozen_features(
     learn.model.to(device=learn.dls.device, memory_format=layout).eval()
     body, _ = split_network(learn.model)
     as_validated = nullcontext() if versions else train.dataset.set_split_idx(1)
-    with undisturbed_randomness(learn.dls):
+    connected = nullcontext() if elsewhere is None else elsewhere.connected()
+    with undisturbed_randomness(learn.dls), connected as others:
         of_training = []
         with as_validated, _adapting_norms(learn.model[0], adapt) as count:
             for version in range(versions or 1):
@@ -182,9 +201,11 @@ def frozen_features(
                         learn.path,
                         precision=autocast(learn),
                         before_batch=count,
+                        others=None if versions or adapt else others,
                     )
                 )
-        of_validation = outputs(body, valid.new(shuffle=False, drop_last=False), learn.path)
+        in_order = valid.new(shuffle=False, drop_last=False)
+        of_validation = outputs(body, in_order, learn.path, others=others)
     log.debug(
         "Features of %d files, %d times: %.1f s",
         len(learn.dls.train_ds), len(of_training), time.monotonic() - start,
@@ -301,10 +322,10 @@ def _adapting_norms(body: nn.Module, adapt: bool) -> Iterator[Callable[[int], No
 
 
 def autocast(learn: Learner) -> Any:
-    """Autocast context of the learner's training precision."""
+    """Autocast context of the learner's training precision; None for float32."""
     if hasattr(learn, "cpu_autocast"):
         return torch.autocast("cpu", torch.bfloat16)
     if hasattr(learn, "mixed_precision"):
         half = learn.mixed_precision.amp_mode == AMPMode.FP16
         return torch.autocast("cuda", torch.float16 if half else torch.bfloat16)
-    return nullcontext()
+    return None

@@ -46,6 +46,7 @@ from learners.training.callbacks import (
 )
 from learners.training.checkpoints import Position
 from learners.training.cross_fit import save_features, unseen_losses
+from learners.training.elsewhere import Elsewhere
 from learners.training.features import (
     Outputs,
     by_part,
@@ -121,6 +122,7 @@ def fine_tune(
     valid_groups: NDArray[np.int64] | None = None,
     warm_start: bool = False,
     cross_fitted: bool = False,
+    elsewhere: Elsewhere | None = None,
     records: Records | None = None,
 ) -> None:
     """Fine-tune in two phases: the head alone, then all weights, by the one-cycle policy unless ``settings`` say otherwise.
@@ -138,6 +140,7 @@ def fine_tune(
     valid_groups : group number of each validation item; the choice of weights compares groups (`choose`).
     warm_start : the head is already trained, so its fit starts from its weights.
     cross_fitted : if the head alone is best, it will be fitted to all files (`learners.training.cross_fit`).
+    elsewhere : who computes the features that the head is fitted to; None for this machine.
     records : those of the learner's `EpochEnd`; they have the position to resume from.
     """
     objective = objective or class_objective(settings)
@@ -152,7 +155,7 @@ def fine_tune(
             fit_head(
                 learn, objective, groups,
                 valid_groups=valid_groups if cross_fitted and settings.epochs else None,
-                warm_start=warm_start, records=records,
+                warm_start=warm_start, elsewhere=elsewhere, records=records,
             )  # fmt: skip
         else:
             _train_head(learn, settings, peak_rate, position.epoch)
@@ -178,6 +181,7 @@ def fit_head(
     *,
     valid_groups: NDArray[np.int64] | None = None,
     warm_start: bool = False,
+    elsewhere: Elsewhere | None = None,
     records: Records | None = None,
 ) -> None:
     """Fit the head's linear layer to the features of the training files; the parameters are those of `fine_tune`.
@@ -191,7 +195,7 @@ def fit_head(
     start, layer = time.monotonic(), last_layer(learn.model)
     assert layer is not None
     with undisturbed_randomness(learn.dls):
-        (train,), valid = frozen_features(learn)
+        (train,), valid = frozen_features(learn, elsewhere=elsewhere)
         of_items, groups = groups, _groups_of(train, groups)
         fitted = objective.probe(
             train.x, train.y, layer.out_features,

@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +23,7 @@ from fastai.torch_core import set_seed
 from numpy.typing import NDArray
 from torch import nn
 
-from datasets.core.errors import SecondhandError
+from datasets.core.errors import Rejected, SecondhandError
 from datasets.core.part import Part, parts_of
 from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing
@@ -39,7 +39,6 @@ from datasets.loaders.blocks import (
     SpectrogramBlock,
     dataloaders,
 )
-from datasets.loaders.lookup import LookupBlock
 from datasets.steps.spectrogram import picture_cache
 from learners.backbones.building import (
     Ensemble,
@@ -61,6 +60,7 @@ from learners.training import callbacks
 from learners.training.checkpoints import Checkpoints
 from learners.training.cross_fit import read_features, starts_anew
 from learners.training.describe import kept_in_words
+from learners.training.elsewhere import elsewhere_for
 from learners.training.keep import Keep, Kept
 from learners.training.learner import fine_tune, make_learner, tracking_callbacks
 from learners.training.objectives import Objective
@@ -87,6 +87,7 @@ class Trained(NamedTuple):
     kept : which weights of each network these are.
     interrupted : Ctrl-C ended the training.
     features : features of the body, as far as they are known; of several networks none.
+    left_out : files that were left out, and why.
     """
 
     network: Network
@@ -94,6 +95,7 @@ class Trained(NamedTuple):
     kept: list[Kept]
     interrupted: bool
     features: ByPart
+    left_out: Sequence[Rejected] = ()
 
 
 @dataclass(frozen=True)
@@ -189,10 +191,12 @@ class Training:
 
 
 class Member(NamedTuple):
-    """A trained network: which weights are ``kept`` in it, None for none; ``interrupted`` : Ctrl-C ended its training."""
+    """A trained network: which weights are ``kept`` in it, None for none; ``interrupted`` : Ctrl-C ended its training;
+    ``left_out`` : files that it has not seen, and why."""
 
     kept: Kept | None
     interrupted: bool = False
+    left_out: Sequence[Rejected] = ()
 
 
 def train_members(
@@ -214,14 +218,15 @@ def train_members(
     KeyboardInterrupt : Ctrl-C before the end of the first epoch, when there is nothing to keep.
     """
     train, items, (_, spec, _) = training.settings.train, training.items, built
-    members, kept = list[nn.Sequential](), list[Kept]()
+    members, kept, left_out = list[nn.Sequential](), list[Kept](), dict[Rejected, None]()
     interrupted = False
     for member in range(train.seeds):
         if train.seeds > 1:
             log.info("Network %d of %d, seed %d", member + 1, train.seeds, train.seed + member)
         of_member = training.network(member, built)
         records = training.records(member, None if member else on_improvement)
-        best, interrupted = train_one(training, member, of_member, records)
+        best, interrupted, unseen = train_one(training, member, of_member, records)
+        left_out |= dict.fromkeys(unseen)
         if best is not None:
             members.append(of_member[0].eval())
             kept.append(best)
@@ -237,7 +242,7 @@ def train_members(
         trained = Ensemble(members, spec.average).eval()
     spec = replace(spec, members=len(members), n_classes=len(items.table.classes))
     features = records.features if train.seeds == 1 else []
-    return Trained(trained, spec, kept, interrupted, features)
+    return Trained(trained, spec, kept, interrupted, features, [*left_out])
 
 
 def train_one(training: Training, member: int, built: Built, records: Records) -> Member:
@@ -248,6 +253,7 @@ def train_one(training: Training, member: int, built: Built, records: Records) -
         records.frozen = read_features(training.checkpoint(member))
         return Member(best)
     settings, shown, interrupted = training.settings, callbacks.ShowProgress(), False
+    elsewhere = elsewhere_for(settings)
     learn = make_learner(
         _build_loaders(training, preprocessing),
         network,
@@ -272,6 +278,7 @@ def train_one(training: Training, member: int, built: Built, records: Records) -
                 groups=training.groups, valid_groups=training.valid_groups,
                 warm_start=origin is not None and not starts_anew(origin, training.items.table),
                 cross_fitted=training.cross_fitted,
+                elsewhere=elsewhere,
                 records=records,
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -283,7 +290,7 @@ def train_one(training: Training, member: int, built: Built, records: Records) -
         log.info("These weights are chosen automatically: you need not do anything")
     if not interrupted:
         records.checkpoints.finish()
-    return Member(best, interrupted)
+    return Member(best, interrupted, () if elsewhere is None else elsewhere.left_out)
 
 
 def _callbacks(training: Training, member: int, records: Records) -> list[Callback]:
@@ -305,7 +312,7 @@ def _log_network(
 ) -> None:
     size = sum(p.numel() for p in network.parameters()) / 1e6
     side = spec.size if spec.width is None else "{} x {}".format(*spec.shape)
-    inputs = f"width {spec.size}" if spec.embeddings_of else f"{side} px"
+    inputs = f"width {spec.size}" if not spec.takes_pixels else f"{side} px"
     where = f"{inputs}, {device}, {describe_speed(speed, workers)}"
     if speed.precision != "fp32":
         where += " (validation and prediction in fp32)"
@@ -397,13 +404,14 @@ def _build_loaders(training: Training, preprocessing: Preprocessing) -> DataLoad
     batch = 2 * settings.train.bs * 3 * math.prod(preprocessing.shape)
     workers = workers_for(settings.speed, training.device, decoded=decoded.fits, batch=batch)
     if lookup := items.table.fact(Inputs).lookup:
-        block, workers = LookupBlock(lookup), 0
+        block, workers = lookup.block(), 0
     elif items.spectrogram is None:
         augmentation = Augmentation(
             augment.min_scale, augment.flip, Augmentation.lighting * augment.augment_strength
         )
         block = PictureBlock(preprocessing, augmentation, decoded)
-        if decoded.fits:
+        # Others decode the pictures themselves, unless epochs follow here.
+        if decoded.fits and (settings.train.epochs or elsewhere_for(settings) is None):
             keep_decoded(
                 PictureOpener(preprocessing, augment.min_scale, decoded), *_pictures(items)
             )

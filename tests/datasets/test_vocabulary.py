@@ -115,6 +115,7 @@ FEATURES = {
             "learners/training/": "target and loss",
             "fields/cameras/sources/megadetector.py": "a box has one",
             "fields/detectors/sources/triggers.py": "a trigger has one",
+            "fields/embeddings/sources.py": "items may have several",
             "fields/recordings/tracks.py": "a span may have several",
         },
     ),
@@ -172,18 +173,11 @@ FEATURES = {
     "embeddings of another network": Vocabulary(
         r"\b(Vectors|embeddings_of|add_embeddings|read_embeddings)\b|'embedding'",
         {
-            "datasets/embeddings/": "the feature: files of embeddings",
-            "datasets/kinds/embedding.py": "the kind",
-            "datasets/sources/embeddings.py": "the format",
+            "fields/embeddings/": "the feature",
             "datasets/tables/cells.py": "passes over their column in an archive",
-            "learners/calls/embeddings.py": "the feature: prediction of them",
-            "learners/inference/lookup.py": "takes those of the model's network alone",
             "learners/backbones/spec.py": "a body of that name",
-            "learners/backbones/building.py": "builds that body, which passes its input on",
             "learners/model/bundle.py": "reads a model with that body",
-            "learners/training/members.py": "says their width",
             "fields/loop/embeddings.py": "a column of a file of features",
-            "fields/loop/search.py": "more like this among them",
         },
     ),
     "ONNX": Vocabulary(

@@ -11,6 +11,7 @@ import pytest
 
 import fields
 from datasets.core.registry import Registry, of_fields
+from datasets.core.shipped import Shipped, needed_for_body, needed_for_columns, needed_for_files
 
 
 @pytest.fixture
@@ -60,3 +61,25 @@ def test_a_field_that_is_left_out_is_not_missed(
 def test_without_fields_the_core_is_there(toys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fields", None)
     assert [*registry()] == ["ball"]
+
+
+def test_what_needs_a_field_names_it_only_where_it_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shipped = {
+        "cats": Shipped(reads="purrs", alone=(".purr",), bodies=("cat/",)),
+        "birds": Shipped(reads="songs", alone=(".song",), columns=("wings",)),
+    }
+    monkeypatch.setattr("datasets.core.shipped.SHIPPED", shipped)
+    here = ["cats"]
+    monkeypatch.setattr(
+        "datasets.core.shipped.left_out", lambda: [one for one in shipped if one not in here]
+    )
+    assert needed_for_files(["a.purr"]) == ""
+    assert "fields/birds, which reads songs," in needed_for_files(["a.purr", "B.SONG", "c.song"])
+    assert needed_for_files(["a.purr", "b.song"]) == ""
+    assert "fields/birds" in needed_for_columns(["path", "wings"])
+    assert needed_for_body("cat/tabby") == ""
+    here.clear()
+    assert "fields/cats" in needed_for_body("cat/tabby")
+    assert "fields/cats" in needed_for_files(["a.purr"])

@@ -7,9 +7,6 @@ from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS, Call, find_call
 from learners.calls.sections.base import SECTIONS, predict_settings
@@ -21,10 +18,6 @@ def call(kind: str, *paths: str, **given: Any) -> Call:
     settings = predict_settings({"model": "m", "paths": [*paths], **given})
     settings.check()
     return find_call(settings, bundle, OUTPUTS[given.get("format", "csv")])
-
-
-def test_a_call_is_claimed_by_the_kind_of_its_model():
-    assert call("embedding", "a.npz").name == "embeddings"
 
 
 def test_flags_and_conflicts_name_settings():
@@ -42,27 +35,3 @@ def test_the_flags_that_only_some_calls_have_are_those_of_the_sections():
     of_sections -= {name for section in sections for name in section.elsewhere}
     taken = {name for one in CALLS.values() for name in one.taken()}
     assert of_sections == taken - {"windows", "at"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "given", "flag", "owner"),
-    [
-        ("embedding", {"events": True}, "--events", "pictures"),
-    ],
-)
-def test_a_flag_of_other_calls_is_refused(kind, given, flag, owner):
-    with pytest.raises(SecondhandError, match=f"{flag} .*{owner}"):
-        call(kind, "a", **given)
-
-
-@pytest.mark.parametrize(
-    ("kind", "given", "flags"),
-    [
-        ("embedding", {"cluster": "local"}, ("--cluster local",)),
-    ],
-)  # fmt: skip
-def test_flags_that_do_not_go_together_are_refused(kind, given, flags):
-    with pytest.raises(SecondhandError) as error:
-        call(kind, "a", **given)
-    for flag in flags:
-        assert flag in str(error.value)

@@ -42,6 +42,17 @@ def test_its_flag_is_no_flag(command: str) -> None:
     assert "there is no flag --cluster" in refused.stderr
 
 
+def test_its_flag_is_none_of_a_training() -> None:
+    shown = without_the_field("secondhand", "finetune", "--help-all")
+    assert (shown.stderr, shown.returncode) == ("", 0)
+    assert "--workers" in shown.stdout
+    assert "--cluster" not in shown.stdout
+    assert "Dask" not in shown.stdout
+    refused = without_the_field("secondhand", "finetune", "--data", "a", "--cluster", "local")
+    assert refused.returncode == 2
+    assert "there is no flag --cluster" in refused.stderr
+
+
 @pytest.mark.slow
 def test_this_machine_predicts_and_renders(tmp_path: Path) -> None:
     model = save_bundle(untrained(["blue", "green"]), tmp_path / "model")

@@ -24,7 +24,6 @@ def test_a_table_of_triggers_is_meant_before_strain() -> None:
         ("strain", {"deployments": "d.csv"}, "--deployments d.csv", "pictures"),
         ("strain", {"scores": True}, "--scores", "--triggers"),
         ("strain", {"strain": "x"}, "--strain x", "--triggers"),
-        ("embedding", {"events": True}, "--events", "strain"),
     ],
 )
 def test_a_flag_of_other_calls_is_refused(kind, given, flag, owner):

@@ -16,7 +16,6 @@ def test_sound_is_predicted_as_recordings() -> None:
     ("kind", "given", "flag"),
     [
         ("picture", {"min_length": 1.0, "events": True}, "--min-length 1"),
-        ("embedding", {"events": True}, "--events"),
     ],
 )
 def test_a_flag_of_recordings_is_refused_elsewhere(kind, given, flag):

@@ -101,14 +101,6 @@ def items(kind: str) -> Items:
         ({"epochs": 5}, {"origin": MODEL}, {"epochs": 5}),
         ({"freeze_epochs": 1}, {"origin": MODEL}, {"epochs": 2}),
         ({}, {"origin": MODEL | {"head": "cosine"}, "items": "picture"}, {"epochs": 2, "freeze_epochs": 1}),
-        # Embeddings of another network: only a head is trained.
-        (
-            {},
-            {"items": "embedding"},
-            {"backbone": "embedding/perch_v2", "size": 1280, "epochs": 0, "lr": 3e-4, "resize": None},
-        ),
-        ({"head": "cosine"}, {"items": "embedding"}, {"epochs": 0, "freeze_epochs": 20, "lr_mult": 100}),
-        ({"epochs": 0, "size": 1280}, {"items": "embedding"}, {"epochs": 0}),
         # The machine.
         ({}, {"items": "picture", "machine": BUSY}, {"precision": "bf16", "threads": 3, "workers": None}),
         ({"precision": "fp32", "threads": 1}, {"machine": BUSY}, {"precision": "fp32", "threads": 1}),
@@ -140,9 +132,6 @@ def test_what_is_left_open_follows_from_what_is_known(
     [
         ({"resize": "pad"}, "sound", ["--resize pad"]),
         ({"spectrogram": "{rate: 8000}"}, "picture", ["--spectrogram rate"]),
-        ({"size": 64, "tta": 4}, "embedding", ["--size 64", "--tta 4"]),
-        ({"epochs": 5}, "embedding", ["--epochs 5"]),
-        ({"weights": "none", "epochs": 3}, "embedding", ["--epochs 3", "--weights none"]),
     ],
 )
 def test_what_does_not_suit_the_data_is_named(

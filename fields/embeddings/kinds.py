@@ -8,7 +8,7 @@ from datasets.kinds.base import KINDS, Kind
 from datasets.kinds.views import TTAView, no_views
 
 if TYPE_CHECKING:
-    from datasets.embeddings.lookup import Lookup
+    from datasets.kinds.lookup import Lookup
 
 
 class Embedding(Kind):
@@ -24,9 +24,9 @@ class Embedding(Kind):
         raise no_views(count, "embeddings, which are no pictures")
 
     def lookup(self, network: str = "", width: int = 0, origin: str = "") -> Lookup:
-        from datasets.embeddings.vectors import Vectors
+        from fields.embeddings.lookup import Embeddings
 
-        return Vectors(network, width, origin)
+        return Embeddings(network, width, origin)
 
 
 KINDS.add(Embedding())

@@ -12,9 +12,9 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.core.part import Part
-from datasets.embeddings import reading
-from datasets.embeddings.reading import has_embeddings, read_embeddings
-from datasets.embeddings.vectors import Vectors
+from fields.embeddings import reading
+from fields.embeddings.reading import has_embeddings, read_embeddings
+from fields.embeddings.vectors import Vectors
 
 VALUES = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
 PATHS = [f"{n}.jpg" for n in range(5)]

@@ -8,10 +8,9 @@ from typing import ClassVar
 
 from datasets.core.errors import BadFile, Rejected
 from datasets.core.part import FileOrPart, Part, as_part
-from datasets.embeddings.lookup import Lookup
-from datasets.kinds.base import empty_lookup, find_kind
+from datasets.kinds.base import find_kind
+from datasets.kinds.lookup import Lookup
 from learners.inference.decoding import Opened, Piece
-from learners.model.bundle import Bundle
 
 
 class LookupDecoder:
@@ -38,9 +37,7 @@ class LookupDecoder:
 
     def items(self, files: Iterable[str]) -> tuple[Iterable[FileOrPart], list[Rejected]]:
         """The items whose inputs are in these files, and the files that cannot be read."""
-        from datasets.sources.embeddings import add_embeddings  # with pandas
-
-        rejected = add_embeddings(files, self.lookup, resolve=True)
+        rejected = self.lookup.read(files, resolve=True)
         return self.lookup.parts(), rejected
 
     def state(self, path: str) -> None:
@@ -61,10 +58,3 @@ class LookupDecoder:
 
     def close(self) -> None:
         """There is nothing to close."""
-
-
-def lookup_for(bundle: Bundle) -> Lookup:
-    """An empty lookup, which takes only what the model was trained on."""
-    spec = bundle.spec
-    lookup = bundle.kind.lookup(spec.embeddings_of, spec.size, "the model was trained on")
-    return empty_lookup() if lookup is None else lookup

@@ -6,7 +6,7 @@ Their labels may be in the same files, or in a table among the other sources of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -16,17 +16,19 @@ import pandas as pd
 from datasets.core.address import as_path
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.scanning import files_below, walk
-from datasets.embeddings.lookup import Lookup
-from datasets.embeddings.reading import has_embeddings, read_embeddings
-from datasets.embeddings.vectors import Vectors
 from datasets.items.columns import with_parts
 from datasets.items.labels import UNKNOWN
-from datasets.kinds.base import Kind, find_kind, unopened_kind
-from datasets.sources.base import SOURCES, ReadOptions, Rows, Source
+from datasets.kinds.base import Kind, find_kind
+from datasets.kinds.lookup import Lookup
+from datasets.sources.base import FIRST, SOURCES, ReadOptions, Rows, Source
 from datasets.sources.folder import scan_class_folders
 from datasets.sources.naming import column_named
 from datasets.sources.table import read_rows
+from fields.embeddings.reading import has_embeddings, read_embeddings
+from fields.embeddings.vectors import Vectors
 
+#: The kind of the items.
+KIND = "embedding"
 #: What a file of embeddings is, for messages.
 NEEDED = (
     "a Parquet file needs the columns path and embedding (a list of numbers), an NPZ file the arrays path and "
@@ -74,7 +76,7 @@ def _read_file(path: Path, options: ReadOptions, lookup: Lookup, *, resolve: boo
         cells = cells.rename(columns={"at": "gps"})
     every = ReadOptions(label=UNKNOWN)
     rows, rejected, *_ = read_rows(path, every, cells=cells, resolve=resolve, are_files=False)
-    rows, short = with_parts(rows, unopened_kind().name, str(path))
+    rows, short = with_parts(rows, KIND, str(path))
     assert isinstance(lookup, Vectors)
     rows, unusable = lookup.add(path, content, rows)
     rejected += short + unusable
@@ -126,12 +128,18 @@ def _claims(path: Path, options: ReadOptions) -> bool:
 
 def _is_of_embeddings(folder: Path) -> bool:
     """Whether the first files of a folder hold embeddings."""
-    first = islice(filter(None, map(find_kind, walk(folder, []))), 100)
+    first = islice(filter(None, map(find_kind, walk(folder, []))), FIRST)
     return any(_holds_embeddings(kind) for kind, _ in Counter(first).most_common(1))
 
 
 def _holds_embeddings(kind: Kind | None) -> bool:
     return kind is not None and not kind.opened
+
+
+def _check(paths: Sequence[Path], options: ReadOptions) -> None:
+    if options.kind == KIND and not any(_claims(path, options) for path in paths):
+        names = " + ".join(map(str, paths))
+        raise SecondhandError(f"--data {names}: no embeddings in it: {NEEDED}")
 
 
 SOURCES.add(
@@ -140,6 +148,7 @@ SOURCES.add(
         order=20,
         claims=_claims,
         read=_read,
+        check=_check,
         has_multi_label=lambda path: path.is_file(),
     )
 )

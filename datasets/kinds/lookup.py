@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from datasets.core.errors import Rejected
@@ -9,14 +10,15 @@ from datasets.core.part import Part
 
 if TYPE_CHECKING:
     import pandas as pd
+    from fastai.data.block import TransformBlock
 
 
 class Lookup(Protocol):
-    """Inputs by item: the embeddings of another network.
+    """Inputs by item: what another network has computed of it.
 
     Attributes
     ----------
-    network, width : name of the network, and length of an embedding.
+    network, width : name of the network, and length of an input.
     files : the files that they were read from.
     """
 
@@ -37,3 +39,21 @@ class Lookup(Protocol):
 
     def content_keys(self, frame: pd.DataFrame) -> pd.Series:
         """A key for each row, which has a usable input, that is equal for equal inputs."""
+
+    def read(self, files: Iterable[str], *, resolve: bool = False) -> list[Rejected]:
+        """Add the inputs in files, labelled or not; return the files that cannot be read.
+
+        Parameters
+        ----------
+        resolve : make the items' paths absolute, by the place of the file. Otherwise they stay as written.
+
+        Raises
+        ------
+        SecondhandError : a file holds inputs of another network, or no file can be read.
+        """
+
+    def block(self) -> TransformBlock:
+        """The DataBlock's block that looks them up: float32 [bs, width], as they are."""
+
+    def decoder(self) -> Any:
+        """What gives them to a network in the place of `learners.inference.decoding.Decoder`, with its interface."""

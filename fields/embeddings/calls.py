@@ -38,14 +38,13 @@ class EmbeddingCall(FileCall):
         return replace(options, computing=replace(computing, bs=max(computing.bs, EMBEDDINGS)))
 
     def run(self, predictor: Predictor, machines: Machines, provenance: Provenance) -> int:
-        from datasets.sources.embeddings import add_embeddings  # with pandas
-
-        settings, shape = self.settings, self.shape(predictor, provenance)
-        rejected = add_embeddings(self.files(Counter()), predictor.lookup)
+        settings, shape, lookup = self.settings, self.shape(predictor, provenance), predictor.lookup
+        assert lookup is not None
+        rejected = lookup.read(self.files(Counter()))
         for item in rejected:
             print(item, file=sys.stderr)
         tally = Tally(None)
-        sources = predictor.lookup.parts()
+        sources = lookup.parts()
         predicted = predictor.predict(sources)
         counted = progress.counted(predicted, "Predicting", len(sources), "items")
         self.output.write(tally(counted), shape, settings.out)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError, quoted
 from datasets.core.part import Part, parts_of
-from datasets.embeddings.reading import UNNAMED, EmbeddingsFile
+from fields.embeddings.reading import UNNAMED, EmbeddingsFile
 
 if TYPE_CHECKING:
     import pandas as pd

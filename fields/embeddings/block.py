@@ -11,7 +11,7 @@ from fasttransform import Transform
 from datasets.loaders.blocks import LabelledItem
 
 if TYPE_CHECKING:
-    from datasets.embeddings.lookup import Lookup
+    from datasets.kinds.lookup import Lookup
 
 
 class LookUp(Transform):
