@@ -8,6 +8,7 @@ examples:
   python -m learners.adjust runs/photos/model
   python -m learners.adjust runs/photos/model --keep-known 0.9 --out adjusted/
   python -m learners.adjust runs/photos/model --threshold 0.8 --out adjusted/
+  python -m learners.adjust runs/photos/model --keep-unlike 0.99 --out adjusted/
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.cli.conflicts import Need
 from datasets.cli.options import Checked, option, positional
@@ -26,6 +27,7 @@ from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
     from learners.model.bundle import Bundle
+    from learners.rule.base import AnyRule
     from learners.rule.operating_points import OperatingPoints
 
 #: Ends of the names of metrics that hold under every rule.
@@ -39,6 +41,11 @@ class AdjustSettings(Checked):
     model: str = positional(MODEL)
     keep_known: float | None = option(None, KEEP_KNOWN)
     threshold: float | None = option(None, THRESHOLD)
+    keep_unlike: float | Literal["none"] | None = option(
+        None,
+        "Fraction of the calibration files that the distance lets pass (0.5 to 1), for a site that is unlike the training "
+        "files; none refuses no file as out of distribution. Default: that of the model, 0.95.",
+    )
     out: Path | None = option(
         None,
         "Folder for the copy of the model with this rule. Default: only print what the rules would answer.",
@@ -49,10 +56,17 @@ class AdjustSettings(Checked):
     @property
     def rule(self) -> dict[str, Any]:
         """The parts of the rule that are given, by name."""
-        parts = {"keep_known": self.keep_known, "threshold": self.threshold}
+        parts = {
+            "keep_known": self.keep_known,
+            "threshold": self.threshold,
+            "keep_unlike": self.keep_unlike,
+        }
         return {name: value for name, value in parts.items() if value is not None}
 
-    conflicts = (OVERWRITING, Need("out", ("keep_known", "threshold"), "name the rule"))
+    conflicts = (
+        OVERWRITING,
+        Need("out", ("keep_known", "threshold", "keep_unlike"), "name the rule"),
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,12 +80,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)
-    bundle.rule.but(**chosen)  # raises before anything is printed
+    adjusted(bundle.rule, chosen)  # raises before anything is printed
     if settings.out is None:
         _print_table(bundle, settings.model, chosen)
     else:
         _write(settings, settings.out, chosen)
     return 0
+
+
+def adjusted(rule: AnyRule, chosen: Mapping[str, Any]) -> AnyRule:
+    """A rule with the chosen parts; raises SecondhandError for values that it cannot have."""
+    others = {name: value for name, value in chosen.items() if name != "keep_unlike"}
+    changed = rule.but(**others)
+    unlike = chosen.get("keep_unlike")
+    if unlike is None:
+        return changed
+    return changed.keeping_unlike(1.0 if unlike == "none" else unlike)
 
 
 def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
@@ -108,7 +132,7 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
             "\nThe table has no row for your rule: measure the copy with learners.evaluate."
             * missing
         )
-        for line in _given_up(bundle, chosen):
+        for line in _given_up(bundle, chosen, model):
             print(line)
         print(
             f"Add --out FOLDER to write a copy with your rule:  {command} {_flags(chosen)} --out FOLDER"
@@ -116,15 +140,16 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
     else:
         others = [*table.looser, *(point for point in table.points if point.overrides)]
         if others:
-            print("", *_given_up(bundle, others[0].overrides), sep="\n")
+            print("", *_given_up(bundle, others[0].overrides, model), sep="\n")
             print(f"Write a copy with another rule:  {command} {others[0].rule} --out FOLDER")
 
 
-def _given_up(bundle: Bundle, chosen: Mapping[str, Any]) -> list[str]:
-    """Sentences on the conditions of the model's rule that another rule does not have."""
+def _given_up(bundle: Bundle, chosen: Mapping[str, Any], model: str) -> list[str]:
+    """Sentences on the conditions of the model's rule that another rule does not have, or has at a price."""
     from learners.rule.base import TARGET_ACCURACY
 
-    before, after = bundle.rule.terms, bundle.rule.but(**chosen).terms
+    rule = adjusted(bundle.rule, chosen)
+    before, after = bundle.rule.terms, rule.terms
     flags, lines = _flags(chosen), list[str]()
     if before.score and not after.score:
         lines.append(
@@ -132,11 +157,47 @@ def _given_up(bundle: Bundle, chosen: Mapping[str, Any]) -> list[str]:
         )
     if before.kind == TARGET_ACCURACY != after.kind:
         lines.append(f"{flags} gives up the accuracy that the model guarantees.")
+    if "keep_unlike" in chosen:
+        lines += _unlike(bundle.rule, rule, Path(model))
+    return lines
+
+
+def _unlike(before: AnyRule, after: AnyRule, model: Path) -> list[str]:
+    """What another limit of the distance costs, by the held-out files of the model's run."""
+    from learners.evaluation.unlike import passing_unlike
+
+    old, new = (0.0 if one.distance.too_few else one.distance.alpha for one in (before, after))
+    lines = [
+        f"The distance refused {100 * old:.3g} % of known files as out of distribution; now {100 * new:.3g} %."
+    ]
+    if old == 0:
+        lines[0] = (
+            "The distance refuses no file of this model as out of distribution, so this changes nothing"
+        )
+        lines[0] += (
+            f" ({before.distance.counted('calibration file')}). Lower --threshold answers more."
+        )
+        return lines
+    known, unknown = passing_unlike(model.parent, old, new) or (None, None)
+    for what, part in (("known", known), ("unknown", unknown)):
+        if part is not None and part.files:
+            lines.append(
+                f"Of {part.files} held-out files of {what} classes the distance refused {part.before}, and now {part.after}. "
+                "What passes it is answered where probability and score allow it."
+            )
+    if unknown is None or not unknown.files:
+        lines.append(
+            "No file of unknown classes is at hand (finetune --unknown), so nothing shows how many more of them are "
+            "answered: measure the copy with learners.evaluate --unknown."
+        )
     return lines
 
 
 def _flags(chosen: Mapping[str, Any]) -> str:
-    return " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in chosen.items())
+    def text(value: Any) -> str:
+        return value if isinstance(value, str) else f"{value:g}"
+
+    return " ".join(f"--{name.replace('_', '-')} {text(value)}" for name, value in chosen.items())
 
 
 def _write(settings: AdjustSettings, out: Path, chosen: Mapping[str, Any]) -> None:
@@ -150,15 +211,16 @@ def _write(settings: AdjustSettings, out: Path, chosen: Mapping[str, Any]) -> No
         raise SecondhandError(f"--out {out} is the model itself. Name another folder")
     bundle = load_bundle(settings.model)
     before = OperatingPoints.read(bundle.metrics)
-    after = before and before.at(chosen)
-    rule = _flags(chosen)
+    after = before and (None if "keep_unlike" in chosen else before.at(chosen))
+    rule, flags = adjusted(bundle.rule, chosen), _flags(chosen)
+    looser = {*chosen} == {"keep_unlike"} and rule.distance.alpha <= bundle.rule.distance.alpha
     save_with_rule(
         bundle,
         Path(settings.model),
         out,
-        bundle.rule.but(**chosen),
-        metrics=_metrics(bundle.metrics, before, after),
-        note=f"adjusted: {rule}",
+        rule,
+        metrics=_metrics(bundle.metrics, before, after, looser=looser),
+        note=f"adjusted: {flags}",
     )
     if before and after:
         print(f"It answered      {result.answers_at(before, before.own)}")
@@ -167,25 +229,34 @@ def _write(settings: AdjustSettings, out: Path, chosen: Mapping[str, Any]) -> No
             print("Nothing changed: both rules answer the same number of these files.")
     else:
         print(
-            f"{settings.model} does not store what it answers with {rule}: measure the copy with learners.evaluate."
+            f"{settings.model} does not store what it answers with {flags}: measure the copy with learners.evaluate."
         )
-    print(*_given_up(bundle, chosen), f"Adjusted model:  {out}", sep="\n")
+    print(*_given_up(bundle, chosen, settings.model), f"Adjusted model:  {out}", sep="\n")
     print(f"Predict:         {console.command_line('predict', out)} FILE...")
 
 
 def _metrics(
-    metrics: Mapping[str, Any], before: OperatingPoints | None, table: OperatingPoints | None
+    metrics: Mapping[str, Any],
+    before: OperatingPoints | None,
+    table: OperatingPoints | None,
+    *,
+    looser: bool = False,
 ) -> dict[str, Any]:
-    """The metrics of a copy: those that hold under every rule, and those of its operating point, if it is stored."""
+    """The metrics of a copy: those that hold under every rule, and those of its operating point, if it is stored.
+
+    ``looser`` : its rule refuses no file that the other one answers.
+    """
     from learners.files.jsonable import jsonable
 
     kept: dict[str, Any] = {n: value for n, value in metrics.items() if n.endswith(LASTING)}
-    if before is None or table is None:
+    if before is not None and table is not None:
+        looser = table.own.answered >= before.own.answered
+    # A looser rule refuses fewer files: a notice of more of them is only rarer.
+    if looser and "refused" in metrics:
+        kept["refused"] = metrics["refused"]
+    if table is None:
         return kept
     point = table.own
-    # A looser rule refuses fewer files: a notice of more of them is only rarer.
-    if "refused" in metrics and point.answered >= before.own.answered:
-        kept["refused"] = metrics["refused"]
     kept[f"{table.split}_coverage"] = point.answered / max(1, table.items)
     if point.answered:
         kept[f"{table.split}_accuracy_of_accepted"] = point.right / point.answered

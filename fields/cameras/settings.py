@@ -18,7 +18,7 @@ from datasets.items.settings import SETTINGS, AddedSettings
 DEPLOYMENTS = (
     "Table of deployments: Camtrap DP's deployments.csv, or a CSV file with the column deployment and any of latitude, "
     "longitude, start, end, timezone and clock_offset. A file belongs to the deployment that names one of its folders or "
-    "begins its name (docs/formats.md)."
+    "begins its name (docs/formats-of-time.md)."
 )
 
 

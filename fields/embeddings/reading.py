@@ -1,6 +1,6 @@
 """Reads files of embeddings: Parquet, NPZ, CSV, and the text files of BirdNET-Analyzer.
 
-``docs/formats.md`` says what is read. No library of another program is needed, and no code in a file is run.
+``docs/formats-of-embeddings.md`` says what is read. No library of another program is needed, and no code in a file is run.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Vectors:
             self.network, self.width, self.origin = network, width, str(file)
         if (network, width) != (self.network, self.width):
             unnamed = UNNAMED in (network, self.network) and network != self.network
-            remedy = ", and name it in all files (docs/formats.md)" if unnamed else ""
+            remedy = ", and name it in all files (docs/formats-of-embeddings.md)" if unnamed else ""
             raise SecondhandError(
                 f"{file} holds embeddings of {_named(network, width)}, but {self.origin} those of "
                 f"{_named(self.network, self.width)}. Give embeddings of one network{remedy}"

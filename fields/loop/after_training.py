@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+import pandas as pd
+
 from datasets.items.columns import is_rehearsed
+from datasets.items.items import Items
 from fields.loop.before_after import NAME, Changes, compare
 from learners.evaluation.held_out import Evaluation, predict_held_out
 from learners.inference.options import Computing, Opening
@@ -39,7 +42,7 @@ def compare_with_earlier(run: Run, evaluation: Evaluation) -> Changes | None:
         shown = replace(table, frame=as_measured(table.frame, run.cross))
     if starts_anew(origin, table):  # the earlier model has seen these
         compared = evaluation.where(~evaluation.predictions["path"].isin(rehearsed).to_numpy())
-        shown = replace(shown, frame=shown.frame.loc[~is_rehearsed(shown.frame)])
+        shown = without(shown, rehearsed)
     predictions_before = predict_held_out(earlier, shown).predictions
     predictions_after = compared.predictions
     changes = compare(
@@ -50,6 +53,13 @@ def compare_with_earlier(run: Run, evaluation: Evaluation) -> Changes | None:
     )
     log.info("%s", changes.message)
     return changes
+
+
+def without(table: Items, paths: pd.Series) -> Items:
+    """The table without all that lies in these files: items, their background, and what is of unknown classes."""
+    parts = (table.frame, table.background, table.unknown_items)
+    frame, background, unknown = (part.loc[~part["path"].isin(paths)] for part in parts)
+    return replace(table, frame=frame, background=background, unknown_items=unknown)
 
 
 AFTER.add(AfterTraining(NAME, compare_with_earlier))

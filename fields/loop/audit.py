@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Labels from which the accuracy of a class is given.
 ENOUGH = 10
+#: Drawn files of a class, by their best guess, below which it is named; and how many such classes are.
+FEW, NAMED = 5, 12
 #: Accuracy of answers that a threshold for the site aims at, if the model has no target of its own.
 TARGET = 0.95
 
@@ -109,11 +111,23 @@ def _draw(settings: AuditSettings) -> int:
     written = write_list(out, text, pool.predictor, shots, title=title, lead=lead)
     print(
         f"Drawn: {len(shots)} of {pool.judged} {pool.unit}, of which the model answers {audit.answered}\n"
+        f"{hardly_drawn([str(row['guess']) for row in audit.rows], pool.predictor.classes)}"
         f"{written}\n"
         f"Label:  fill in the column label, or  {console.as_typed('app', [settings.model, '--label', out])}\n"
         f"Then:   {console.as_typed('audit', [settings.model, '--labels', out])}"
     )
     return status
+
+
+def hardly_drawn(guesses: Sequence[str], classes: Sequence[str]) -> str:
+    """A line on the classes of which fewer than `FEW` files were drawn, by their best guess; "" where there are none."""
+    counts = Counter(guesses)
+    few = sorted((counts[name], name) for name in classes if counts[name] < min(FEW, len(guesses)))
+    if not few:
+        return ""
+    listed = ", ".join(f"{name}: {n} of {len(guesses)}" for n, name in few[:NAMED])
+    more = f" and {len(few) - NAMED} more" if len(few) > NAMED else ""
+    return f"Hardly drawn, by best guess: {listed}{more}. The labels say little of these classes\n"
 
 
 def _estimate(settings: AuditSettings, table: Path) -> int:

@@ -24,8 +24,8 @@ from learners.inference.predictor import Predictor
 from learners.rule.reasons import Why
 from learners.rule.refused import WINDOW, Shares, Usual, counts
 
-#: Largest number of windows of a recording, evenly over it, and of all: a second, and a quarter of a minute.
-MOST_OF_ONE, MOST = 100, 1500
+#: Largest number of windows of a recording, evenly over it, and of all: some seconds of work.
+MOST_OF_ONE, MOST = 60, 1000
 
 
 def with_refusals(

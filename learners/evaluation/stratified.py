@@ -4,7 +4,8 @@
 at random from each. A file of probability p is right or wrong with the anticipated variance p (1 - p) plus
 `VARIANCE_FLOOR`, so that confident files are drawn too. Strata have equal sums of standard deviations and equal numbers
 of labels, which is Neyman's allocation (Neyman 1934; Dalenius and Hodges 1959). Within a stratum the draw is systematic
-over its files sorted by class, so all classes are seen.
+over its files sorted by class, so classes are seen by their share. One that would not be seen at all becomes a stratum, and
+gets a label of the stratum that has most: as it had none, the others are still drawn at random from what is left.
 
 **Estimating.** The accuracy is the mean over strata of the fraction of labelled files that are right, weighted by the
 number of files in each: unbiased, whatever the probabilities are worth. Its limits are those of a Bayesian model of
@@ -32,6 +33,8 @@ LABELS = {True: 8, False: 3}
 VARIANCE_FLOOR = 0.02
 #: What the accuracy of answers counts in the allocation, relative to that of all files.
 ANSWERS = 0.35
+#: Largest share of the labels that goes to classes of which none was drawn.
+MOVED = 0.2
 #: Grids of the shift a (prior: standard normal) and of the number of labels k that a prior is worth (uniform).
 SHIFTS, WORTHS = np.linspace(-4, 4, 33), 2.0 ** np.arange(7)
 NEUTRAL = 1 / 3
@@ -91,7 +94,31 @@ def draw(
             files = shuffled[np.argsort(classes[shuffled], kind="stable")]
             places = (rng.random() + np.arange(take)) * len(files) / max(take, 1)
             drawn += files[places.astype(int)].tolist()
+    stratum, drawn = _with_each_class(stratum, drawn, is_answered, of_class, rng)
     return stratum, rng.permutation(np.array(drawn, np.int64))
+
+
+def _with_each_class(
+    stratum: Ints, drawn: list[int], answered: Mask, of_class: Ints, rng: np.random.Generator
+) -> tuple[Ints, list[int]]:
+    """The draw with a file of each class, the largest first, of which none was drawn: of its answered or its refused files,
+    which are then a stratum, whichever are more. At most `MOVED` of the labels move, and none that is the only one of its
+    stratum or class.
+    """
+    missing = [c for c in np.argsort(-np.bincount(of_class)) if c not in of_class[drawn]]
+    for c in missing[: int(MOVED * len(drawn))]:
+        of_stratum, by_class = np.bincount(stratum[drawn]), np.bincount(of_class[drawn])
+        spare = [i for i in drawn if of_stratum[stratum[i]] > 1 and by_class[of_class[i]] > 1]
+        if not spare:
+            break
+        most = max(of_stratum[stratum[i]] for i in spare)
+        given = rng.choice([i for i in spare if of_stratum[stratum[i]] == most])
+        rows = np.flatnonzero(of_class == c)
+        is_of_answers = 2 * answered[rows].sum() >= len(rows)
+        rows = rows[answered[rows] == is_of_answers]
+        stratum[rows] = stratum.max() + 1
+        drawn = [*(i for i in drawn if i != given), int(rng.choice(rows))]
+    return np.unique(stratum, return_inverse=True)[1], drawn
 
 
 def _allocation(answered: Mask, spread: Floats, n: int) -> Iterator[tuple[bool, int]]:

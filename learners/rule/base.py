@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -157,6 +157,23 @@ class AnyRule(ABC):
         ------
         SecondhandError : a value is out of range, or the model cannot have such a rule.
         """
+
+    def keeping_unlike(self, fraction: float) -> Self:
+        """The rule whose distance lets this ``fraction`` of known items pass; 1 refuses none.
+
+        Raises
+        ------
+        SecondhandError : it is not from 0.5 to 1, or the model measures no distance.
+        """
+        problem = ""
+        if not 0.5 <= fraction <= 1:
+            problem = "expected a number from 0.5 to 1, or none"
+        elif self.distance.knn is None:
+            problem = "the model measures no distance, so it refuses no file as out of distribution"
+        if problem:
+            raise SecondhandError(f"--keep-unlike {fraction:g}: {problem}")
+        alpha = round(1 - fraction, 12)
+        return replace(self, distance=replace(self.distance, alpha=alpha))
 
     @abstractmethod
     def merged(self, probabilities: Floats) -> Floats:

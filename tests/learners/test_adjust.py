@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
@@ -146,3 +147,35 @@ def test_models_without_a_score_condition_say_what_can_be_changed(tmp_path: Path
     save_bundle(replace(bundle, rule=fit_rule(items, items, target)), tmp_path / "sure")
     with pytest.raises(SecondhandError, match=r"--target-accuracy.*--threshold"):
         main([str(tmp_path / "sure"), "--keep-known", "0.9", "--out", str(tmp_path / "out")])
+
+
+def test_the_distance_is_loosened_for_a_site(model: Path, tmp_path: Path, capsys) -> None:
+    run = tmp_path / "run"
+    own = shutil.copytree(model, run / "model")
+    rng = np.random.default_rng(5)
+    logits, features = outputs(rng.integers(0, 3, 300), 3, rng)
+    features = features + rng.normal(0, 0.3, features.shape).astype(np.float32)
+    origin = load_bundle(own).rule
+    p = origin.decide(logits, features).distance_p
+    table = pd.DataFrame({"path": "a", "split": "test", "distance_p": p})
+    table["split"] = table["split"].mask(table.index >= 200, "unknown")
+    table.to_csv(run / "predictions.csv", index=False)
+    before, after = (p < 0.05), (p < 0.02)
+    assert before[200:].sum() > after[200:].sum()
+    assert main([str(own), "--keep-unlike", "0.98", "--out", str(tmp_path / "out")]) == 0
+    text = capsys.readouterr().out
+    assert "5 % of known files" in text
+    counts = f"refused {before[200:].sum()}, and now {after[200:].sum()}"
+    assert f"Of 100 held-out files of unknown classes the distance {counts}" in text
+    copy = load_bundle(tmp_path / "out").rule
+    assert copy.distance.alpha == pytest.approx(0.02)
+    assert (copy.distance.refuses(p) == after).all()
+    assert main([str(own), "--keep-unlike", "none", "--out", str(tmp_path / "none")]) == 0
+    loosest = load_bundle(tmp_path / "none").rule
+    assert not loosest.distance.refuses(p).any()
+    assert (loosest.decide(logits, features).best == origin.decide(logits, features).best).all()
+    assert main([str(model), "--keep-unlike", "0.98"]) == 0
+    assert "No file of unknown classes is at hand" in capsys.readouterr().out
+    for value in ("0.3", "1.5"):
+        with pytest.raises(SecondhandError, match=f"--keep-unlike {value}"):
+            main([str(model), "--keep-unlike", value])

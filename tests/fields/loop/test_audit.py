@@ -13,7 +13,7 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from datasets.steps.reading import load_table
-from fields.loop.audit import main
+from fields.loop.audit import hardly_drawn, main
 from fields.loop.auditing import read_audit
 from learners.inference.predictor import Predictor
 from learners.model.bundle import load_bundle, save_bundle
@@ -241,3 +241,11 @@ def test_files_of_an_audit_are_found_as_those_of_other_tables(
     errors = capsys.readouterr().err
     assert all(f"{path}: {reason}" in errors for path, reason in reasons.items())
     assert load_bundle(out).metrics["calibration_items"] == len(frame) - 2
+
+
+def test_classes_that_were_hardly_drawn_are_named():
+    guesses = ["Toad"] * 2 + ["Frog"] * 48
+    line = hardly_drawn(guesses, ["Frog", "Toad", "Wren"])
+    assert "Wren: 0 of 50, Toad: 2 of 50" in line
+    assert "Frog" not in line
+    assert hardly_drawn(guesses, ["Frog"]) == ""

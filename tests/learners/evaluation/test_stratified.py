@@ -77,6 +77,33 @@ def test_limits_hold_over_draws_and_the_estimate_is_unbiased(shift: float) -> No
         assert ((low <= truth) & (truth <= high)).mean() >= 0.93
 
 
+def test_a_class_that_would_not_be_drawn_is_and_the_estimate_stays_unbiased() -> None:
+    """A rare class that is always wrong: without a file of it in the draw the estimate could not know."""
+    answered, p, best, right = population()
+    best = best.copy()
+    rare = np.flatnonzero(answered)[:6]
+    best[rare], right[rare] = 5, False
+    best[np.flatnonzero(~answered)[:3]] = 6
+    one, values = (answered, p, best, right), []
+    for seed in range(200):
+        stratum, sample = draw(answered, p, best, 40, seed=seed)
+        assert {*best[sample]} == {*range(7)}
+        assert len({*sample.tolist()}) == 40
+        assert {*stratum[sample]} == {*stratum}
+        strata = strata_of(sample, stratum, one)
+        values.append(accuracies(strata, seed)["all"][0])
+        for k in range(stratum.max() + 1):
+            assert len({*answered[stratum == k]}) == 1
+    error = np.std(values) / np.sqrt(len(values))
+    assert abs(np.mean(values) - right.mean()) < 3.5 * error
+
+
+def test_few_labels_are_not_all_given_to_rare_classes() -> None:
+    answered, p, _, _ = population()
+    sample = draw(answered, p, np.arange(400), 20)[1]
+    assert len({*sample.tolist()}) == 20
+
+
 @pytest.mark.parametrize(
     ("shifts", "worth", "hits"),
     [(np.zeros(1), 4.0, 17), (np.linspace(-4, 4, 33), 64.0, 10)],
