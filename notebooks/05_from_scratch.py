@@ -16,8 +16,8 @@
 #
 # A pretrained network is easier to trust once you have seen that it consists of sums and products.
 # `learners/scratch/` has the networks written out by hand, one idea per file. Here we compare layers with torch's, look at
-# positions and attention, teach a Transformer to reverse sequences and a mixture of experts to share its work, and train a
-# small GPT twice: in torch, and in NumPy with the backward pass derived by hand.
+# positions and attention, teach a Transformer to reverse sequences and a mixture of experts to share its work, find words
+# that are used alike, and train a small GPT twice: in torch, and in NumPy with the backward pass derived by hand.
 #
 # At the end you will know what each layer computes, where the parameters of a network are, what the backward pass is, and
 # how to read an attention weight.
@@ -35,8 +35,20 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
+from torchinfo import summary
 
-from learners.scratch import attention, convnets, experts, gpt, layers, numpy_gpt, transformer, vit
+from learners.scratch import (
+    attention,
+    convnets,
+    experts,
+    gpt,
+    layers,
+    numpy_gpt,
+    recurrent,
+    similarity,
+    transformer,
+    vit,
+)
 
 SEED = 1
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
@@ -108,6 +120,24 @@ assert counts["AlexNet"] == 61_100_840
 assert counts["ResNet-18"] == 11_689_512
 assert counts["digits CNN"] == 1_199_882
 assert counts["ViT, the essay's"] == 86_565_352
+
+# %% [markdown]
+# Layer by layer, with the shape of what each gives, its weights, and the multiplications and additions of a picture
+# (torchinfo's table). In the CNN for digits nearly all weights are in the first linear layer, and nearly all of the work is
+# in the second convolution, which uses its few weights at 576 places.
+
+# %%
+COLUMNS = ("output_size", "num_params", "mult_adds")
+table = summary(convnets.MnistCNN(), input_size=(1, 1, 28, 28), col_names=COLUMNS, verbose=0)
+print(table)
+assert table.total_params == counts["digits CNN"]
+of_sixteen = summary(convnets.MnistCNN(), input_size=(16, 1, 28, 28), verbose=0)
+assert round(of_sixteen.total_mult_adds / 1e6, 2) == 192.82  # as in the essay, of 16 pictures
+deep = summary(
+    convnets.ResNet18(), input_size=(1, 3, 224, 224), col_names=COLUMNS, depth=2, verbose=0
+)
+print(deep)
+assert round(16 * deep.total_mult_adds / 1e9, 2) == 29.03
 
 # %% [markdown]
 # The essay's ViT has 2304 parameters fewer than the published one, three vectors of its width: its
@@ -278,6 +308,68 @@ assert busy.min() > 0.04
 # %% [markdown]
 # Each colour is an expert. Without the balance loss some disappear in the first steps and never return: their parameters
 # are wasted. With it all eight work.
+#
+# ## Words that are used alike
+#
+# An embedding starts as random vectors. Here a recurrent network, which reads word by word and keeps what it has read in a
+# state, learns to say the next word of small sentences. Nobody tells it which words are animals.
+
+# %%
+WORDS = {
+    "animal": ["cat", "dog", "horse", "mouse"],
+    "person": ["king", "queen", "baker", "sailor"],
+    "food": ["bread", "cheese", "apple", "soup"],
+    "text": ["book", "letter", "poem", "map"],
+}
+PATTERNS = ["the animal eats the food", "the animal sleeps", "the person reads the text",
+            "the person cooks the food", "the food tastes good", "the text has pages"]  # fmt: skip
+frames = [pattern.split() for pattern in PATTERNS]
+members = [word for words in WORDS.values() for word in words]
+vocabulary = [".", *members, *sorted({w for frame in frames for w in frame} - {*WORDS})]
+index = {word: i for i, word in enumerate(vocabulary)}
+rng = np.random.default_rng(SEED)
+
+
+def sentences(count: int, length: int) -> torch.Tensor:
+    """Random sentences one after another: int64 [count, length + 1]."""
+    rows = []
+    for _ in range(count):
+        row: list[int] = []
+        while len(row) <= length:
+            frame = frames[rng.integers(len(frames))]
+            words = [rng.choice(WORDS[word]) if word in WORDS else word for word in frame]
+            row += [index[word] for word in (*words, ".")]
+        rows.append(row[: length + 1])
+    return torch.tensor(rows)
+
+
+torch.manual_seed(SEED)
+reader = recurrent.RecurrentLanguageModel(len(vocabulary), 16)
+optimizer = torch.optim.AdamW(reader.parameters(), lr=1e-2)
+for _ in range(250):
+    ids = sentences(16, 18)
+    loss = reader.loss(ids[:, :-1], ids[:, 1:])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(f"{loss.item():.2f} nats a word; {np.log(len(vocabulary)):.2f} without learning")
+
+vectors = reader.tokens.weight.detach()
+alike = 0
+for words in WORDS.values():
+    for word in words:
+        found, cosines = similarity.nearest(vectors, vectors[index[word]], 4)
+        names = [vocabulary[i] for i in found.tolist()][1:]  # without the word itself
+        alike += sum(name in words for name in names)
+        if word == words[0]:
+            near = ", ".join(f"{n} {c:.2f}" for n, c in zip(names, cosines[1:], strict=True))
+            print(f"{word:7} {near}")
+print(f"{alike} of {3 * len(members)} nearest words are of the same kind")
+assert alike > 0.8 * 3 * len(members)
+
+# %% [markdown]
+# Words that are followed by the same get vectors of the same direction: that is all that a network of words knows of their
+# meaning, and with all that people have written instead of six kinds of sentences it is a lot.
 #
 # ## A text that is always available
 #

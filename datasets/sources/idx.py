@@ -13,8 +13,8 @@ import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ def _is_packed(file: Path) -> bool:
         return stream.read(2) == b"\x1f\x8b"
 
 
-def _shape(path: Path, stream: IO[bytes], axes: int) -> tuple[int, ...]:
+def _shape(path: Path, stream: gzip.GzipFile | BufferedReader, axes: int) -> tuple[int, ...]:
     head = stream.read(4)
     if head[:2] != b"\0\0" or len(head) < 4:
         raise BadFile(path, "is no IDX file: it does not begin with 0, 0")

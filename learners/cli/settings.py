@@ -126,6 +126,11 @@ class TrainSettings:
         "pictures and strain.",
         limits=Limits(low=1),
     )
+    train: Literal["all", "attention"] = option(
+        "all",
+        "Layers of a transformer that --epochs trains: attention trains those of attention and the head alone "
+        "(arXiv:2203.09795), which takes a third of the weights.",
+    )
     optimizer: Literal["adamw", "adadelta"] = option(
         "adamw",
         "Optimizer. adadelta (arXiv:1212.5701) is for networks without pretrained weights; --lr is then 1 and --wd 0 by "
@@ -157,10 +162,11 @@ class TrainSettings:
     ema: bool = option(
         False, "Use an exponential moving average of the weights for validation and for the model."
     )
-    keep: Literal["best", "last"] = option(
+    keep: Literal["best", "last", "accuracy", "f1"] = option(
         "best",
         "Weights to keep: best takes those half way between the head-only model and the last epoch, unless validation "
-        "clearly prefers others (without a fitted head: the epoch of the lowest validation loss); last takes the last epoch.",
+        "clearly prefers others (without a fitted head: the epoch of the lowest validation loss); accuracy and f1 (the mean "
+        "of the classes) take those whose validation figure is highest; last takes the last epoch.",
     )
     seed: int = option(
         0,

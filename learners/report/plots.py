@@ -117,6 +117,28 @@ def curves(epochs: pd.DataFrame, kept: Mapping[str, Any] | None = None) -> list[
     return figures
 
 
+def range_test(test: Mapping[str, Any]) -> Markup:
+    """Loss by learning rate of ``--lr auto``, with the suggestions slide and valley, of which valley was taken.
+
+    ``test`` : ``lrs``, ``losses``, ``slide`` and ``valley``.
+    """
+    lrs, losses = (np.asarray(test[name], float) for name in ("lrs", "losses"))
+    title = f"Loss by learning rate; slide {test['slide']:.2g}, valley {test['valley']:.2g}"
+    with panel(title) as (axes, svg):
+        axes.plot(lrs, losses, color=BLUE)
+        for name, colour, line in (("slide", GREEN, "--"), ("valley", ORANGE, "-")):
+            label = f"{name} {test[name]:.2g}" + (" (taken)" if name == "valley" else "")
+            axes.axvline(test[name], color=colour, linestyle=line, label=label)
+        # The end of the test, where the loss explodes, would flatten all that matters.
+        finite = losses[np.isfinite(losses)]
+        if len(finite):
+            low, first = float(finite.min()), float(finite[0])
+            axes.set_ylim(low - 0.1 * (first - low) - 0.01, first + 0.5 * (first - low) + 0.01)
+        axes.set(xlabel="learning rate of the head", ylabel="loss (nats)", xscale="log")
+        axes.legend()
+    return svg()
+
+
 def _kept_step(
     epochs: pd.DataFrame, kept: Mapping[str, Any] | None
 ) -> tuple[int | None, dict[str, float]]:

@@ -50,12 +50,14 @@ class Material(NamedTuple):
     pictures : renders the files.
     epochs : rows of history.csv; None for an evaluation.
     kept : the kept weights, as ``checkpoint/best.json`` has them; None where that is not known.
+    range_test : of ``--lr auto``, as ``checkpoint/lr_find.json`` has it; None without one.
     """
 
     table: Items
     pictures: Pictures
     epochs: pd.DataFrame | None
     kept: dict[str, Any] | None = None
+    range_test: dict[str, Any] | None = None
 
     @property
     def predictor(self) -> Predictor:
@@ -67,6 +69,11 @@ class Material(NamedTuple):
         if self.epochs is None or self.epochs.empty:
             return []
         return plots.curves(self.epochs, self.kept)
+
+    @property
+    def rates(self) -> list[Markup]:
+        """The plot of the range test of the learning rate."""
+        return [] if self.range_test is None else [plots.range_test(self.range_test)]
 
 
 class Sections(NamedTuple):
@@ -116,7 +123,11 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     bundle = predictor.bundle
     epochs = None if history is None else pd.read_csv(history)
-    content = sections(Material(table, Pictures(predictor), epochs, _kept(history)))
+    pictures = Pictures(predictor)
+    test = _of_checkpoint(history, "lr_find.json")
+    content = sections(
+        Material(table, pictures, epochs, _of_checkpoint(history, "best.json"), test)
+    )
     done = "Evaluated" if history is None else "Trained"
     figures = {
         "title": f"{done} on {data_name(table.source)} (backbone {bundle.spec.backbone})",
@@ -184,9 +195,9 @@ def write_page(
     return folder / "index.html"
 
 
-def _kept(history: Path | None) -> dict[str, Any] | None:
-    """The weights that a run kept, from the checkpoint beside its history; None where there are none."""
-    if history is None or not (file := history.parent / "checkpoint" / "best.json").is_file():
+def _of_checkpoint(history: Path | None, name: str) -> dict[str, Any] | None:
+    """A file of the checkpoint beside the history of a run; None where there is none."""
+    if history is None or not (file := history.parent / "checkpoint" / name).is_file():
         return None
     return dict(json.loads(file.read_text(encoding="utf-8")))
 

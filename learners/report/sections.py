@@ -110,6 +110,7 @@ def class_sections(
         "adjust": installed_commands("python -m learners.adjust"),
         "suspects": gallery(pictures, evaluation, suspects),
         "curves": material.curves,
+        "rates": material.rates,
         **_plots(measured, bundle.classes, rule, part),
     }
     return Sections("report.html", figures, page, notices)
@@ -208,6 +209,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
         "part": part,
         "parts_of_known": _parts_of_known(evaluation, part),
         "training": material.curves,
+        "rates": material.rates,
         "panels": panels[: 3 * plots.PANELS],
         "wrong": gallery(pictures, evaluation, shown),
     }

@@ -71,6 +71,7 @@ class MixtureOfExperts(nn.Module):
         beyond ±2 are drawn again; at such deviations there are none.
         """
         for expert in self.experts:
+            assert isinstance(expert, SwiGLU)
             gate, values = expert.fc1.weight.chunk(2)  # [hidden, width] each
             for weight, deviation in ((gate, 0.02), (values, std), (expert.fc2.weight, std)):
                 nn.init.trunc_normal_(weight, std=deviation)

@@ -10,6 +10,7 @@ CHANCE = 5
 #: `Kept.why` in words.
 WHY = {
     "lowest": "the lowest",
+    "highest": "with the highest figure of --keep",
     "last": "the last epoch (--keep last)",
     "expected": "no others on the way are clearly better",
     "better": "clearly lower than that of the weights that were expected to be best",
@@ -33,6 +34,8 @@ def kept_in_words(kept: Kept) -> str:
         return sentence
     right = round(n * reached["accuracy"])
     sentence += f"; {right} of {n} right"
+    if "f1" in reached:
+        sentence += f", f1 {reached['f1']:.3f}"
     if probe is None or probe == reached:
         return sentence
     before = round(n * probe["accuracy"])

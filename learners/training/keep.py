@@ -98,12 +98,12 @@ class Kept:
 
     Attributes
     ----------
-    why : "lowest" validation loss, "last" epoch, as in `Choice`, or "bodies": no validation, but the choice of bodies that
+    why : "lowest" validation loss, "highest" value of the metric of `Keep`, "last" epoch, as in `Choice`, or "bodies": no validation, but the choice of bodies that
         were trained without some of the files.
     phase, epoch, of : phase of the training, number of the epoch in it, from 1, and its number of epochs.
     share : share of a blend with this epoch; None if the weights are those of the epoch.
     items : number of validation items.
-    reached : ``valid_loss`` and ``accuracy`` of the weights; empty without validation.
+    reached : ``valid_loss``, ``accuracy`` and, if it was measured, ``f1`` of the weights; empty without validation.
     probe : the same of the fitted head; None if none was fitted.
     """
 
@@ -172,6 +172,8 @@ class Keep:
     ----------
     folder : folder of the files.
     last : keep the last epoch, whatever its loss.
+    metric : the figure of validation that decides instead of the loss, the higher the better; "" for the loss. Of equal
+        values that of the lower loss is kept.
     fitted : the head is fitted as a linear probe in the frozen phase.
     chosen : what was kept of trainings that could be validated, of which this one keeps the same: the epoch, or the share
         of the way. All files teach it, so its validation says nothing.
@@ -182,15 +184,16 @@ class Keep:
         folder: Path,
         *,
         last: bool = False,
+        metric: str = "",
         fitted: bool = False,
         chosen: Kept | None = None,
     ) -> None:
-        self.folder, self.fitted, self.chosen = folder, fitted, chosen
+        self.folder, self.metric, self.fitted, self.chosen = folder, metric, fitted, chosen
         self.last = last and chosen is None
         self.kept: Kept | None = None
 
     def offer(self, network: nn.Module, epoch: Epoch) -> bool:
-        """Keep the weights of an epoch if none has a lower loss; of equal ones the later. Return whether they are kept."""
+        """Keep the weights of an epoch if none are better; of equal ones the later. Return whether they are kept."""
         if self.fitted and not self.last and (epoch.phase == "frozen" or epoch.number == epoch.of):
             save_weights(network, self._end("probe" if epoch.phase == "frozen" else "last"), {})
         if self.chosen is not None:
@@ -199,15 +202,22 @@ class Keep:
                 return False
             self.keep(network, epoch, "bodies")
             return True
-        loss = epoch.figures["valid_loss"]
-        if self.kept is not None and not self.last and loss > self.kept.loss:
+        if (
+            self.kept is not None
+            and not self.last
+            and self.rank(epoch.figures) < self.rank(self.kept.reached)
+        ):
             return False
-        self.keep(network, epoch, "last" if self.last else "lowest")
+        self.keep(network, epoch, "last" if self.last else "highest" if self.metric else "lowest")
         return True
+
+    def rank(self, figures: Mapping[str, float]) -> tuple[float, float]:
+        """What is higher for better figures of validation."""
+        return figures[self.metric] if self.metric else 0.0, -figures["valid_loss"]
 
     def keep(self, network: nn.Module, epoch: Epoch, why: str, share: float | None = None) -> None:
         """Keep the weights of an epoch, or of a blend with it; ``why`` and ``share`` as in `Kept`."""
-        validated = () if self.chosen is not None else ("valid_loss", "accuracy")
+        validated = () if self.chosen is not None else ("valid_loss", "accuracy", "f1")
         reached = {n: v for n, v in epoch.figures.items() if n in validated}
         probe = None if self.kept is None else self.kept.probe
         if self.fitted and epoch.phase == "frozen":

@@ -7,13 +7,14 @@ rates work for every family.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,8 +33,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from datasets.core.errors import SecondhandError
+from datasets.core.files import write_beside
 from datasets.images.opening import Preprocessing
-from learners.backbones.building import is_convolutional, parameter_groups
+from learners.backbones.building import attention_groups, is_convolutional, parameter_groups
 from learners.cli.settings import TrainSettings
 from learners.machine.hardware import disable_telemetry
 from learners.training.callbacks import (
@@ -62,6 +64,8 @@ from learners.training.schedules import CYCLE, OPTIMIZERS, fit
 
 log = logging.getLogger(__name__)
 
+#: File of a `RangeTest` in the folder of the checkpoints.
+RANGE_TEST = "lr_find.json"
 #: Augmented versions of each training file whose features are cached while the body is frozen.
 FROZEN_VERSIONS = 2
 
@@ -104,12 +108,27 @@ def make_learner(
         ],
         "path": dls.path,
     }
-    if is_convolutional(network):
+    if settings.train == "attention":
+        learn = _of_attention(dls, network, pretrained, options)
+    elif is_convolutional(network):
         learn = through_vision_learner(dls, network, preprocessing, pretrained, options)
     else:
         learn = Learner(dls, network, splitter=parameter_groups, **options)
         if pretrained:
             learn.freeze()
+    return learn
+
+
+def _of_attention(
+    dls: DataLoaders, network: nn.Sequential, pretrained: bool, options: dict[str, Any]
+) -> Learner:
+    """A learner that trains the attention layers and the head, and has no gradients of other weights."""
+    taught = {id(p) for group in attention_groups(network) for p in group}
+    for parameter in network.parameters():
+        parameter.requires_grad_(id(parameter) in taught)
+    learn = Learner(dls, network, splitter=attention_groups, **options)
+    if pretrained:
+        learn.freeze()
     return learn
 
 
@@ -287,6 +306,8 @@ def keep_blend(
     share, why = choose(
         losses, count, _groups_of(validated, groups), cross_fitted=unseen is not None
     )
+    if keep.metric:  # of equal ones the first, which is expected to be best
+        share, why = max(figures, key=lambda one: figures[one][keep.metric]), "highest"
     learn.model.load_state_dict(blend(*ends, share))
     phase, number = ("unfrozen", epochs) if share else ("frozen", 1)
     epoch = Epoch(phase, number, epochs, figures[share], count)
@@ -317,6 +338,7 @@ def unfreeze_body(learn: Learner, settings: TrainSettings) -> None:
     classes mostly need changes in later layers (arXiv:2210.11466).
     """
     keep_stem = settings.freeze_epochs == "fit" and settings.lr_mult is None
+    keep_stem &= settings.train == "all"
     learn.freeze_to(min(1, len(learn.opt.param_lists) - 2) if keep_stem else 0)
 
 
@@ -327,29 +349,46 @@ def _learning_rate(learn: Learner, settings: TrainSettings, records: Records | N
         return settings.lr
     if records is not None and records.checkpoints.rate:
         return records.checkpoints.rate
-    rate, suggestions = find_lr(learn)
-    suggestions_text = ", ".join(f"{name} {value:.2g}" for name, value in suggestions.items())
-    log.debug("Learning rate %.2g (%s)", rate, suggestions_text)
+    test = find_lr(learn)
+    log.debug("Learning rate %.2g (slide %.2g, valley %.2g)", test.valley, test.slide, test.valley)
     if records is not None:
-        records.checkpoints.rate = rate
-    return float(rate)
+        records.checkpoints.rate = test.valley
+        text = json.dumps(test._asdict())
+        records.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+        write_beside(records.checkpoints.folder / RANGE_TEST, text.encode())
+    return test.valley
 
 
-def find_lr(learn: Learner) -> tuple[float, dict[str, float]]:
-    """Return the learning rate of a range test (arXiv:1506.01186), and the suggestion of each method.
+class RangeTest(NamedTuple):
+    """A range test of the learning rate (arXiv:1506.01186).
 
-    The learning rate is that of the valley method. Weights, optimizer and random state of the learner are restored.
+    Attributes
+    ----------
+    slide, valley : the suggestion of each of fastai's methods.
+    lrs, losses : of each step, the loss smoothed.
     """
+
+    slide: float
+    valley: float
+    lrs: list[float]
+    losses: list[float]
+
+
+def find_lr(learn: Learner) -> RangeTest:
+    """Test learning rates from 1e-7 to 10. Weights, optimizer and random state of the learner are restored."""
     with undisturbed_randomness(learn.dls):
         frozen_to = learn.opt.frozen_idx if learn.opt is not None else 0
-        by_method = learn.lr_find(
+        found = learn.lr_find(
             num_it=100 * batches_per_step(learn), suggest_funcs=(slide, valley), show_plot=False
+        )
+        lrs, losses = (
+            [float(v) for v in values] for values in (learn.recorder.lrs, learn.recorder.losses)
         )
         # fastai restores the weights, but not the optimizer's moments.
         learn.create_opt()
         learn.freeze_to(frozen_to)
-    suggestions = {name: float(value) for name, value in by_method._asdict().items()}
-    return suggestions["valley"], suggestions
+    steps = min(len(lrs), len(losses))
+    return RangeTest(float(found.slide), float(found.valley), lrs[:steps], losses[:steps])
 
 
 def tracking_callbacks(name: str, folder: Path) -> list[Callback]:

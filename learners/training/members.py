@@ -177,7 +177,13 @@ class Training:
         fits = train.freeze_epochs == "fit"
         records = Records(
             History(self.folder / history),
-            Keep(folder, last=train.keep == "last", fitted=fits, chosen=self.chosen),
+            Keep(
+                folder,
+                last=train.keep == "last",
+                metric="" if train.keep in ("best", "last") else train.keep,
+                fitted=fits,
+                chosen=self.chosen,
+            ),
             Checkpoints(folder),
         )
         if on_improvement is not None:

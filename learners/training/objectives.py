@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from fastai.callback.mixup import MixUp
+from fastai.learner import Learner, Metric
 from fastai.losses import CrossEntropyLossFlat
 from fastai.metrics import accuracy
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from datasets.core.errors import SecondhandError
 from learners.cli.settings import TrainSettings
 from learners.training.probe import LinearProbe, fit_multi_label_probe, fit_probe
 
@@ -80,14 +82,47 @@ def class_objective(
     return Objective(
         loss=CrossEntropyLossFlat(weight=weight, label_smoothing=settings.label_smoothing),
         plain_loss=CrossEntropyLossFlat(),
-        metrics=[accuracy],
+        metrics=[accuracy, *([MacroF1()] if settings.keep == "f1" else [])],
         mixup=MixUp,
         probe=partial(fit_probe, balanced=settings.class_weights, last=last, seed=settings.seed),
     )
 
 
+class MacroF1(Metric):
+    """Mean F1 of the classes over all validation items, as scikit-learn's with ``average="macro"``; 0 to 1."""
+
+    __name__ = "f1"
+    name = "f1"
+
+    def reset(self) -> None:
+        self.pairs: list[tuple[Tensor, Tensor]] = []
+
+    def accumulate(self, learn: Learner) -> None:
+        self.pairs.append((learn.pred.argmax(1).cpu(), learn.y.as_subclass(Tensor).cpu()))
+
+    @property
+    def value(self) -> float:
+        from sklearn.metrics import f1_score
+
+        best, targets = (torch.cat(parts).numpy() for parts in zip(*self.pairs, strict=True))
+        return float(f1_score(targets, best, average="macro", zero_division=0))
+
+    def __call__(self, logits: Tensor, targets: Tensor) -> float:
+        self.pairs = [(logits.argmax(1).cpu(), targets.as_subclass(Tensor).cpu())]
+        return self.value
+
+
 def label_objective(settings: TrainSettings) -> Objective:
-    """Objective for multi-label items: binary cross-entropy of each label."""
+    """Objective for multi-label items: binary cross-entropy of each label.
+
+    Raises
+    ------
+    SecondhandError : ``--keep`` names a figure of one label a file.
+    """
+    if settings.keep not in ("best", "last"):
+        raise SecondhandError(
+            f"--keep {settings.keep}: files with several labels have no such figure. Use best or last"
+        )
     loss = MaskedLabelLoss(asymmetric=settings.class_weights)
     return Objective(
         loss=loss,

@@ -26,6 +26,7 @@ FOLDER = Path(_shared.__file__).parent
 #: Text that shows that the figures were produced.
 FIGURES = {
     "bench_audit": r"made up +400 +all +\d+\.\d +\d+\.\d%[\s\S]*answers +\d",
+    "bench_attention": r"all +0\.31 M weights learn[\s\S]*attention +0\.10 M weights[\s\S]*attention / all: +\d",
     "bench_app": r"4 of 4 answered, 0 wrong; .* 95th percentile",
     "bench_buckets": r"predict, again .*\d\.\d\d by processor time[\s\S]*train, bucket, second epoch[\s\S]*200 of 200 keys answered",
     "bench_epoch": r"ours / timm by clock +\d[\s\S]*ours / bare by clock +\d",

@@ -327,6 +327,28 @@ def test_the_kept_weights_are_marked_on_the_curves(history, drawn, phase, positi
     assert all(str(plot).count(">head<") == 1 for plot in plots.curves(epochs.iloc[:1]))
 
 
+def test_the_range_test_is_drawn_with_both_suggestions(tmp_path, photos, drawn):
+    bundle, run = make_bundle(), tmp_path / "run"
+    (run / "checkpoint").mkdir(parents=True)
+    history = run / "history.csv"
+    history.write_text(
+        "phase,epoch,train_loss,valid_loss,accuracy,lr,seconds\nunfrozen,1,1,1,1,0,1\n"
+    )
+    lrs = np.geomspace(1e-7, 10, 100)
+    losses = 2.5 - 2 * np.exp(-(np.log10(lrs / 0.01) ** 2)) + (lrs > 1) * 1e6
+    test = {"slide": 0.0025, "valley": 0.0012, "lrs": lrs.tolist(), "losses": losses.tolist()}
+    (run / "checkpoint/lr_find.json").write_text(json.dumps(test))
+    page, _ = written(tmp_path, bundle, make_evaluation(bundle, paths=photos), history=history)
+    assert "Learning rate finder" in page.text
+    plot = str(plots.range_test(test))
+    assert "slide 0.0025<" in plot
+    assert "valley 0.0012 (taken)<" in plot
+    assert ">1e6<" not in plot  # the end, where the loss explodes, does not set the scale
+    plots.range_test({**test, "losses": [float("nan")] * 100})
+    again, _ = written(tmp_path, bundle, make_evaluation(bundle, paths=photos))
+    assert "Learning rate finder" not in again.text
+
+
 def test_other_libraries_do_not_change_the_plots(drawn):
     """gwpy sets such values when it is imported."""
     confusion = np.eye(2, 3, dtype=np.int64)

@@ -239,7 +239,8 @@ def test_the_rate_that_was_found_and_the_networks_that_are_trained_are_kept(
 
     def found(learn):
         calls.append(1)
-        return 0.01 if len(calls) == 1 else 0.005, {}
+        rate = 0.01 if len(calls) == 1 else 0.005
+        return learner.RangeTest(2 * rate, rate, [1e-7, rate, 1.0], [2.0, 1.0, 3.0])
 
     monkeypatch.setattr(learner, "find_lr", found)
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
@@ -250,6 +251,7 @@ def test_the_rate_that_was_found_and_the_networks_that_are_trained_are_kept(
     )
     assert (out / "checkpoint/trained.json").exists()
     assert len(calls) == 2
+    assert json.loads((out / "checkpoint/lr_find.json").read_text())["valley"] == 0.01
     interrupt(monkeypatch, Stop(1, "after_epoch"), ["--resume", str(out)])
     assert len(calls) == 3, "of the second network, once more"
     assert main(["--resume", str(out)]) == 0

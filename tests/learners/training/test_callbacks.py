@@ -21,7 +21,7 @@ from learners.training import callbacks
 from learners.training import learner as learner_module
 from learners.training.checkpoints import Checkpoints
 from learners.training.keep import Epoch, Keep, Kept
-from learners.training.learner import fine_tune, make_learner
+from learners.training.learner import fine_tune, keep_blend, make_learner
 from learners.training.objectives import class_objective
 from learners.training.probe import ByPart
 from learners.training.records import History, Improvements, Records
@@ -163,6 +163,39 @@ def test_the_best_or_the_last_epoch_is_kept(tmp_path, last):
     assert all(torch.equal(restored.state_dict()[n], value) for n, value in expected.items())
     record = json.loads((tmp_path / "best.json").read_text())
     assert record["epoch"] == facts.epoch
+
+
+@pytest.mark.parametrize(("metric", "best"), [("accuracy", 3), ("f1", 2), ("", 1)])
+def test_the_epoch_of_the_highest_metric_is_kept(tmp_path, metric, best):
+    """Of equal accuracies the one of the lower loss."""
+    keep = Keep(tmp_path, metric=metric)
+    rows = [(0.1, 0.5, 0.2), (0.7, 0.8, 0.9), (0.4, 0.8, 0.6), (0.5, 0.8, 0.6)]
+    for epoch, (loss, accuracy, f1) in enumerate(rows, 1):
+        figures = {"train_loss": 1.0, "valid_loss": loss, "accuracy": accuracy, "f1": f1}
+        keep.offer(nn.Linear(2, 2), Epoch("unfrozen", epoch, 4, figures, 6))
+    kept = Keep(tmp_path).restore(nn.Linear(2, 2))
+    assert kept.epoch == best
+    assert kept.why == ("highest" if metric else "lowest")
+    assert kept.reached["f1"] == rows[best - 1][2]
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1"])
+def test_a_blend_is_chosen_by_the_metric(folder, tmp_path, monkeypatch, metric):
+    """The last weights have the highest figure; those half way are expected to be best."""
+    learn = learner(folder, tmp_path, keep=metric)
+    keep = Keep(tmp_path, metric=metric, fitted=True)
+    for phase, number in (("frozen", 1), ("unfrozen", 1)):
+        figures = {"valid_loss": 1.0, "accuracy": 0.2, "f1": 0.2}
+        keep.offer(learn.model, Epoch(phase, number, 1, figures, 9))
+    measured = iter([0.4, 0.3, 0.5, 0.9])  # of half way, the probe, a quarter, and the last
+    objective = class_objective(TrainSettings(keep=metric), [14, 14, 14])
+    figures = lambda logits, targets: {  # noqa: E731
+        "valid_loss": 1.0, "accuracy": 0.5, "f1": 0.5, metric: next(measured)
+    }  # fmt: skip
+    monkeypatch.setattr(type(objective), "figures", lambda self, *pair: figures(*pair))
+    keep_blend(keep, learn, objective, 1)
+    assert (keep.kept.why, keep.kept.way) == ("highest", 1.0)
+    assert keep.kept.reached[metric] == 0.9
 
 
 @pytest.mark.parametrize(("share", "count"), [(1.0, 3), (1e-9, 1)])

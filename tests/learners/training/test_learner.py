@@ -5,6 +5,7 @@ import pytest
 import torch
 from fastai.torch_core import set_seed
 
+from datasets.core.errors import SecondhandError
 from learners.backbones.building import parameter_groups
 from learners.cli.settings import TrainSettings
 from learners.training.callbacks import undisturbed_randomness
@@ -62,10 +63,12 @@ def test_lr_find_leaves_weights_and_randomness_alone(folder, tmp_path):  # noqa:
         set_seed(1)
         if searched:
             with learn.no_bar(), learn.no_logging():
-                lr, suggestions = find_lr(learn)
-            assert set(suggestions) == {"slide", "valley"}
-            assert 1e-7 < lr < 10
-            assert lr == suggestions["valley"]
+                test = find_lr(learn)
+            assert 1e-7 < test.valley < 10
+            assert 1e-7 < test.slide < 10
+            assert test.lrs == sorted(test.lrs)
+            assert len(test.lrs) == len(test.losses)
+            assert test.lrs[0] == pytest.approx(1e-7)
             for name, value in before.items():
                 assert torch.equal(learn.model.state_dict()[name], value), name
         quietly(learn, epochs=1, freeze_epochs=0)
@@ -134,3 +137,21 @@ def test_a_background_counts_as_one_class_at_most():
     ]
     weights = class_objective(TrainSettings(class_weights=True), counts, True).loss.func.weight
     assert (weights * torch.tensor(counts)).tolist() == pytest.approx([65] * 4)
+
+
+def test_attention_alone_is_trained(folder, tmp_path):  # noqa: F811
+    learn = learner(folder, tmp_path, name=VIT, train="attention")
+    before = _state(learn.model)
+    names = {id(p): name for name, p in learn.model.named_parameters()}
+    taught = {names[id(p)] for group in learn.opt.param_lists for p in group}
+    assert taught == {n for n in names.values() if ".attn." in n or n.startswith("1.")}
+    quietly(learn, epochs=1, freeze_epochs=1, train="attention")
+    after = learn.model.state_dict()
+    changed = {name for name, value in before.items() if not torch.equal(after[name], value)}
+    assert changed == taught
+    assert all(p.grad is None for n, p in learn.model.named_parameters() if n not in taught)
+
+
+def test_a_network_without_attention_says_so(folder, tmp_path):  # noqa: F811
+    with pytest.raises(SecondhandError, match="--train attention: the backbone has no attention"):
+        learner(folder, tmp_path, name=CNN, train="attention")

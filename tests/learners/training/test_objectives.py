@@ -5,13 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import f1_score, roc_auc_score
 from torch.nn import functional
 
+from datasets.core.errors import SecondhandError
+from learners.cli.settings import TrainSettings
 from learners.training import probe
-from learners.training.objectives import MaskedLabelLoss, MixedClips
+from learners.training.objectives import MacroF1, MaskedLabelLoss, MixedClips, label_objective
 from learners.training.probe import fit_multi_label_probe
 
 NAN = float("nan")
@@ -103,3 +106,21 @@ def test_two_clips_at_once_show_the_labels_of_both():
         assert n in present
         assert mixed[n, 0, 0, 0] == present.max() / 8  # the louder one is visible
     assert torch.isnan(labels[0, 5]) or labels[0, 5] == 1
+
+
+def test_macro_f1_is_that_of_all_batches_together():
+    rng = np.random.default_rng(0)
+    logits, targets = rng.normal(size=(50, 4)), rng.integers(3, size=50)
+    expected = f1_score(targets, logits.argmax(1), average="macro")
+    metric, z, y = MacroF1(), torch.from_numpy(logits), torch.from_numpy(targets)
+    assert metric(z, y) == pytest.approx(expected)
+    metric.reset()
+    for rows in (slice(0, 7), slice(7, 50)):
+        metric.accumulate(SimpleNamespace(pred=z[rows], y=y[rows]))
+    assert metric.value == pytest.approx(expected)
+    assert metric.name == "f1"
+
+
+def test_several_labels_have_no_accuracy_to_keep_by():
+    with pytest.raises(SecondhandError, match="--keep f1: files with several labels"):
+        label_objective(TrainSettings(keep="f1"))
