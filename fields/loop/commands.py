@@ -21,6 +21,13 @@ def audit(words: Sequence[str] | None = None) -> int:
     return main(words)
 
 
+@command("fit a model to another place without labels")
+def adapt(words: Sequence[str] | None = None) -> int:
+    from fields.loop.adapt import main
+
+    return main(words)
+
+
 @command("find new classes among the files that a model refuses")
 def discover(words: Sequence[str] | None = None) -> int:
     from fields.loop.discover import main
