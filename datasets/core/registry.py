@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pkgutil
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -49,6 +50,18 @@ def _import_all(name: str) -> None:
     module = import_module(name)
     for inside in pkgutil.iter_modules(getattr(module, "__path__", [])):
         import_module(f"{name}.{inside.name}")
+
+
+def left_out(word: str) -> str:
+    """That a word of a command is for a field that is not here, as the reason of an error; "" if it is for none."""
+    try:
+        reads: Mapping[str, str] = import_module(FIELDS).READS
+    except (ModuleNotFoundError, AttributeError):
+        return ""
+    for field, pattern in reads.items():
+        if re.match(pattern, word) and find_spec(f"{FIELDS}.{field}") is None:
+            return f"is read by the field {field}, which is not installed (the folder {FIELDS}/{field})"
+    return ""
 
 
 class Registry(Mapping[str, T]):

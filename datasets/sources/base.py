@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets.core.address import as_path, ask_again
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
-from datasets.core.registry import Registry
+from datasets.core.registry import Registry, left_out
 from datasets.items.labels import MULTI
 
 if TYPE_CHECKING:
@@ -157,6 +157,8 @@ def find_source(name: str, options: ReadOptions) -> Source:
     found = next((source for source in in_order() if source.claims(path, options)), None)
     if found is not None:
         return found
+    if reason := left_out(name):
+        raise SecondhandError(f"--data {name} {reason}")
     if not path.exists():
         names = ", ".join(one for source in in_order() for one in source.names)
         raise SecondhandError(

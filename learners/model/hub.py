@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from datasets.core.address import as_path, is_address, listing, local, state, without_secrets
+from datasets.core.address import as_path, is_address, local, state, without_secrets
 from datasets.core.errors import SecondhandError, first_line
 from datasets.core.files import folder_beside
 from datasets.core.store import cache_root
@@ -53,20 +53,20 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
 
 def _fetched(address: str) -> Path:
     """A folder in the cache with the files of a model as they are now at an address."""
-    files = {as_path(entry.address).name: entry for entry in listing(address) if entry.state}
-    files = {name: entry for name, entry in files.items() if name in FILES}
+    held = (path for path in as_path(address).iterdir() if path.name in FILES)
+    files = {path.name: path for path in held if path.is_file()}
     if CONFIG not in files:
         raise SecondhandError(
             f"{address} is not a model folder (it has no {CONFIG}). Give the folder model of a run"
         )
-    states = sorted((name, state(entry.address)) for name, entry in files.items())
+    states = sorted((name, state(str(path))) for name, path in files.items())
     version = hashlib.sha256(f"{address}{states}".encode()).hexdigest()[:16]
     folder = cache_root() / "models" / f"{as_path(address).name}@{version}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder_beside(folder, replace=False) as place:
-            for name, entry in files.items():
-                shutil.copyfile(local(entry.address), place / name)
+            for name, path in files.items():
+                shutil.copyfile(local(path), place / name)
     return folder
 
 

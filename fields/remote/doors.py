@@ -1,0 +1,31 @@
+"""The door of this field: what it answers for the addresses of buckets, servers and hubs, and of what holds files."""
+
+from __future__ import annotations
+
+from datasets.core.doors import DOORS, Door
+from fields.remote import address, walking
+from fields.remote.limits import HOLDERS, SCHEMES
+
+DOORS.add(
+    Door(
+        name="remote",
+        schemes=(*SCHEMES, *HOLDERS),
+        path=address.as_path,
+        local=address.local,
+        state=address.state,
+        member=address.member,
+        is_held=address.is_held,
+        plain_name=address.plain_name,
+        contents=address.contents,
+        matches=address.matches,
+        walk=walking.walk,
+        nameless=walking.nameless_in,
+        read_ahead=address.read_ahead,
+        put=address.put,
+        without_secrets=address.without_secrets,
+        remembered=address.remembered,
+        hidden=address.hidden,
+        ask_again=address.ask_again,
+        work_for=address.work_for,
+    )
+)
