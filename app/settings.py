@@ -8,6 +8,7 @@ from pathlib import Path
 
 from datasets.cli.conflicts import Conflict, Refused
 from datasets.cli.options import Checked, Limits, option, positional
+from datasets.core.folders import or_elsewhere
 
 #: Addresses that only this computer reaches.
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -76,7 +77,7 @@ class PageSettings(FeatureSettings, LimitSettings):
     """network and access"""
 
     models: list[str] = positional(
-        "Model folders, or hf:USER/NAME. Default: the newest model in runs/.", []
+        f"Model folders{or_elsewhere()}. Default: the newest model in runs/.", []
     )
     port: int = option(7860, "Port of the page; 0 selects a free one.")
     host: str = option(

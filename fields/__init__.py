@@ -7,5 +7,5 @@ of this folder imports a field, and no field another.
 
 #: How the words of a command begin, or end, that a field reads, by its name: an error names it where it is left out.
 READS = {
-    "remote": r"(?i)(s3a?|https?|hf|gs|gcs|az|abfss?|sftp|zip|tar|parquet)://|.*\.(zip|tar|tar\.gz|tgz|tar\.bz2|tbz2|tar\.xz|txz|parquet)$",
+    "remote": r"(?i)hf:|(s3a?|https?|hf|gs|gcs|az|abfss?|sftp|zip|tar|parquet)://|.*\.(zip|tar|tar\.gz|tgz|tar\.bz2|tbz2|tar\.xz|txz|parquet)$",
 }

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from learners.inference.predictions import Prediction
     from learners.inference.predictor import Predictor
     from learners.loading.predictor import load_predictor
-    from learners.model.hub import load_model
+    from learners.model.places import load_model
     from secondhand.names import Name
 
 __version__ = "1.0.0"
@@ -60,7 +60,7 @@ _HOMES = {
     "SecondhandError": "datasets.core.errors",
     "embed": "learners.inference.embedding",
     "finetune": "learners.finetune",
-    "load_model": "learners.model.hub",
+    "load_model": "learners.model.places",
     "load_predictor": "learners.loading.predictor",
 }
 

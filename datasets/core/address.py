@@ -30,8 +30,8 @@ def is_address(path: AnyPath) -> bool:
 
     Examples
     --------
-    >>> is_address("s3://bucket/a.jpg"), is_address("zip://a.jpg::all.zip"), is_address("C:/a.jpg")
-    (True, True, False)
+    >>> is_address("attic://fox/a.jpg"), is_address("C:/a.jpg"), is_address("file:///a.jpg")
+    (True, False, False)
     """
     return bool(_SCHEME.match(str(path)))
 

@@ -24,6 +24,7 @@ class Door:
 
     Attributes
     ----------
+    example : one of its addresses, for the help of flags.
     schemes : what its addresses begin with, in small letters, before ``://``.
     path : the address as a path, whose methods work, and of which what opens a path gets a copy on this disk.
     local : the path of a copy on this disk. What has not changed is not fetched again.
@@ -45,6 +46,7 @@ class Door:
     """
 
     name: str
+    example: str
     schemes: tuple[str, ...]
     path: Callable[[str], Path]
     local: Callable[[str], Path]
@@ -66,3 +68,8 @@ class Door:
 
 
 DOORS: Registry[Door] = Registry("datasets.core.doors")
+
+
+def addresses() -> str:
+    """What the help of a flag says of addresses, in a list."""
+    return "".join(f"addresses such as {door.example}, " for door in DOORS.ours().values())

@@ -9,6 +9,7 @@ from fields.remote.limits import HOLDERS, SCHEMES
 DOORS.add(
     Door(
         name="remote",
+        example="s3://bucket/new",
         schemes=(*SCHEMES, *HOLDERS),
         path=address.as_path,
         local=address.local,

@@ -38,6 +38,7 @@ def attic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     door = Door(
         name="attic",
+        example="attic://fox",
         schemes=("attic",),
         path=at,
         local=at,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -64,10 +65,27 @@ def test_an_address_or_archive_ends_in_one_sentence(place: Path, command: str, n
     assert not (place / "out").exists()
 
 
+def test_the_core_has_no_word_for_it() -> None:
+    words = re.compile(r"(?i)bucket|s3://|\bhf:|webdataset|fsspec")
+    files = [
+        file for folder in ("datasets", "learners", "app") for file in (ROOT / folder).rglob("*.py")
+    ]
+    assert [file for file in files if words.search(file.read_text("utf-8"))] == []
+
+
+def test_help_has_nothing_of_it() -> None:
+    shown = without_the_field("secondhand", "predict", "--help")
+    assert (shown.stderr, shown.returncode) == ("", 0)
+    assert "Files, folders, or patterns" in shown.stdout
+    assert not any(word in shown.stdout for word in ("hf:", "s3:", "address"))
+    assert "share" not in without_the_field("secondhand", "--help").stdout
+
+
 @pytest.mark.slow
-def test_a_model_and_a_table_at_an_address_are_named(place: Path) -> None:
+def test_a_model_and_a_table_elsewhere_are_named(place: Path) -> None:
     for words in (
         ["s3://bucket/model", place / "photos"],
+        ["hf:USER/NAME", place / "photos"],
         [place / "model", place / "photos", "--out", "s3://bucket/out.csv"],
     ):
         ended = without_the_field("secondhand", "predict", *words)
