@@ -15,13 +15,9 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shutil
-import tarfile
 import threading
 import time
-import zipfile
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,14 +28,17 @@ from pathlib import Path, PosixPath
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
-from datasets.core.address import absolute, is_address
+from datasets.core.address import is_address
 from datasets.core.doors import State
-from datasets.core.errors import BadFile, SecondhandError, Unavailable, first_line
-from datasets.core.limits import OF_FULL_DISK, Counted, check_open_files
+from datasets.core.errors import BadFile, SecondhandError, Unavailable
+from datasets.core.limits import Counted, check_open_files
 from datasets.core.part import AnyPath
 from datasets.core.program import extra
 from datasets.core.store import COPY, STARTED, STATE, Store
-from fields.remote.limits import HOLDERS, PASSING, check_address
+from fields.remote.asking import BrokenOff, asked, of_archive
+from fields.remote.limits import HOLDERS, check_address
+from fields.remote.names import CHAIN, is_nameless
+from fields.remote.secrets import full, without_secrets
 
 T = TypeVar("T")
 
@@ -48,21 +47,8 @@ REQUESTS, AHEAD = 16, 64
 #: Bytes of copies after which a process looks whether there is room for more.
 LOOK = 2**30
 
-#: In these a name before @ is that of a container.
-_CONTAINERS = ("abfs", "abfss", "adl", "az", "wasb", "wasbs")
-_USER = re.compile(rf"""{"".join(f"(?<!{one})" for one in _CONTAINERS)}(://)[^/\s'"@]+@""")
-_SIGNATURE = re.compile(
-    r"(?i)x-(amz|goog)-|\w*(sign?|signature|token|expires|key|policy)\b|s[a-z]{1,4}="
-)
-_QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\"]*")
-#: Between an archive's member and the archive, and what stands for / in the first part of an `Address`.
-_CHAIN, _SLASH = "::", "\x1f"
-#: The scheme of what an archive, or a table, holds, by its ending.
-ARCHIVES = {
-    ".zip": "zip",
-    **dict.fromkeys((".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz"), "tar"),
-    ".parquet": "parquet",
-}
+#: What stands for / in the first part of an `Address`.
+_SLASH = "\x1f"
 #: What identifies the content of a file, in the words of the drivers: the first that there is.
 _CONTENT = ("ETag", "etag", "md5Hash", "blob_id", "sha256", "Content-MD5", "Digest", "CRC")
 _TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "updated", "date_time")
@@ -70,11 +56,6 @@ _TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "updated", 
 _ANY = -1
 #: The number of a state that neither content nor time tells from another.
 _UNSTATED = 0
-#: Seconds before a server is asked again; and how many times it is, in the next `_REST` seconds, once all were in vain.
-_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, *(1.6,) * 9)
-_FEW, _REST = 3, 60.0
-#: Libraries whose errors, if a server has not answered, are those of the network.
-_OF_NETWORK = ("aiohttp", "urllib3", "requests", "httpx", "httpcore")
 
 
 class Entry(NamedTuple):
@@ -84,94 +65,22 @@ class Entry(NamedTuple):
     state: State | None
 
 
-#: User names and passwords by server, and queries by address, which nothing else of the program knows.
-_users: dict[str, str] = {}
-_queries: dict[str, str] = {}
 #: States of files that a listing has named, until they are fetched.
 _listed: dict[str, State] = {}
 #: The run that this process works for, and when it began: what was found out before is asked again.
 _run, _since = "", STARTED
-#: When a server had been asked in vain, by its name.
-_down: dict[str, float] = {}
 #: Bytes that this process has fetched since it looked whether there is room for more.
 _fetched = LOOK
 
 
-def member(address: str) -> str:
-    """The part of an address that names the file, without the archive in which it is."""
-    return address.partition(_CHAIN)[0]
-
-
-def is_held(address: str) -> bool:
-    """Whether a file is in an archive, whose table of contents is read once; to ask a server takes a request each."""
-    return address.startswith(("zip://", "tar://"))
-
-
-def plain_name(address: str) -> str:
-    """The name of a file or folder as people write it: in the address of a web server it may have escapes.
-
-    Examples
-    --------
-    >>> plain_name("https://a.org/50%25%20grey"), plain_name("s3://a/50%25")
-    ('50% grey', '50%25')
-    """
-    name = as_path(address).name
-    if not address.startswith(("http://", "https://")):
-        return name
-    try:
-        return unquote(name, errors="strict")
-    except UnicodeDecodeError:
-        return name
-
-
-def without_secrets(text: str) -> str:
-    """An address without user name, password and query, which this process remembers for its requests.
-
-    Raises
-    ------
-    BadFile : no file is read at such an address.
-    SecondhandError : an address without its query has been met with another one, so the two cannot be told apart.
-    """
-    check_address(text)
-    return remembered(text)
-
-
-def remembered(text: str) -> str:
-    """As `without_secrets`, for a value that may also be of no file, such as the address of a cluster."""
-    return _CHAIN.join(map(_clean, text.split(_CHAIN)))
-
-
-def hidden(text: str) -> str:
-    """A sentence without user names, passwords and queries in its addresses."""
-    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
-
-
 def as_path(text: str) -> Address:
     """The `Address` of a text that is one."""
-    head, _, tail = without_secrets(text).partition(_CHAIN)
+    head, _, tail = without_secrets(text).partition(CHAIN)
     scheme, _, rest = head.partition("://")
     first, *parts = rest.split("/")
     if tail:  # the first part is a folder of the archive
-        first, parts = f"{_CHAIN}{tail}", [first, *parts]
+        first, parts = f"{CHAIN}{tail}", [first, *parts]
     return Address(f"{scheme}://{first}".replace("/", _SLASH), *filter(None, parts))
-
-
-def contents(path: str) -> str:
-    """The folder of what an archive holds; any other path as it is.
-
-    Examples
-    --------
-    >>> contents("/data/all.zip"), contents("s3://bucket/a.tar.gz"), contents("/data/a.wav")
-    ('zip://::/data/all.zip', 'tar://::s3://bucket/a.tar.gz', '/data/a.wav')
-    """
-    name = path.lower()
-    scheme = next((ARCHIVES[ending] for ending in ARCHIVES if name.endswith(ending)), "")
-    return f"{scheme}://{_CHAIN}{absolute(path)}" if scheme and _CHAIN not in path else path
-
-
-def is_nameless(address: str) -> bool:
-    """Whether a folder of an address has no name, as a key of a bucket may have; a path leaves such folders out."""
-    return "//" in member(address).partition("://")[2]
 
 
 class Address(PosixPath):
@@ -185,7 +94,7 @@ class Address(PosixPath):
 
     def __str__(self) -> str:
         first, *parts = self.parts or (".",)
-        root, chain, tail = first.replace(_SLASH, "/").partition(_CHAIN)
+        root, chain, tail = first.replace(_SLASH, "/").partition(CHAIN)
         return "/".join([root.removesuffix("/") if parts else root, *parts]) + chain + tail
 
     def __fspath__(self) -> str:
@@ -231,6 +140,23 @@ class Address(PosixPath):
         yield from map(as_path, matches(str(self / pattern)))
 
 
+def plain_name(address: str) -> str:
+    """The name of a file or folder as people write it: in the address of a web server it may have escapes.
+
+    Examples
+    --------
+    >>> plain_name("https://a.org/50%25%20grey"), plain_name("s3://a/50%25")
+    ('50% grey', '50%25')
+    """
+    name = as_path(address).name
+    if not address.startswith(("http://", "https://")):
+        return name
+    try:
+        return unquote(name, errors="strict")
+    except UnicodeDecodeError:
+        return name
+
+
 def is_file(address: str) -> bool:
     """Whether there is a file at an address."""
     try:
@@ -262,7 +188,7 @@ def is_folder(address: str) -> bool:
         files, inside, _ = _files(address)
         if "http" in files.protocol and guess_type(address)[0]:
             return False  # to ask would read it
-        return bool(_answer(address, lambda: files.isdir(inside)))
+        return bool(asked(address, lambda: files.isdir(inside)))
     except Unavailable:
         raise
     except BadFile:
@@ -278,7 +204,7 @@ def matches(pattern: str) -> list[str]:
     SecondhandError : the driver of the address is not installed.
     """
     files, inside, _ = _files(pattern)
-    return sorted(_named(pattern, name) for name in _answer(pattern, lambda: files.glob(inside)))
+    return sorted(_named(pattern, name) for name in asked(pattern, lambda: files.glob(inside)))
 
 
 def local(name: str) -> Path:
@@ -297,7 +223,7 @@ def local(name: str) -> Path:
         try:
             store.write(key, COPY, partial(_fetch, name, now[0]))
         except BadFile as error:
-            if not isinstance(error, Unavailable) and _CHAIN not in name:
+            if not isinstance(error, Unavailable) and CHAIN not in name:
                 _remember(name, error.reason)
             raise
     return copy
@@ -314,7 +240,7 @@ def state(address: str) -> State:
     BadFile : it is not there, or cannot be had.
     SecondhandError : the driver of the address is not installed.
     """
-    if _CHAIN in address:
+    if CHAIN in address:
         return _state(_info(address))
     listed, known = _listed.pop(address, None), _recalled(address)
     if known is None or listed not in (known, None):
@@ -351,7 +277,7 @@ def listing(address: str) -> Iterator[Entry]:
                 yield Entry(name, None)
             else:
                 found = _state(info)
-                if found[3] != _UNSTATED and _CHAIN not in name:
+                if found[3] != _UNSTATED and CHAIN not in name:
                     _listed[name] = found
                 yield Entry(name, found)
 
@@ -378,7 +304,7 @@ def read_ahead(items: Iterable[T], path_of: Callable[[T], AnyPath]) -> Iterator[
 
 def ask_again(address: str) -> None:
     """Ask once more about a file, or about the archive that holds it, though this run has."""
-    _state_file(address.rpartition(_CHAIN)[2]).unlink(missing_ok=True)
+    _state_file(address.rpartition(CHAIN)[2]).unlink(missing_ok=True)
 
 
 def work_for(run: str) -> None:
@@ -398,7 +324,7 @@ def put(file: Path, address: str) -> None:
     """
     files, inside, _ = _files(address)
     try:
-        _answer(address, lambda: files.put_file(str(file), inside))
+        asked(address, lambda: files.put_file(str(file), inside))
     except OSError as error:  # the disk of the server
         raise Unavailable(address, f"cannot be written: {error.strerror or error}") from None
     _state_file(address).unlink(missing_ok=True)
@@ -421,17 +347,13 @@ def _state_of_content(address: str, size: int) -> State:
     return known
 
 
-class _BrokenOff(Exception):
-    """Fewer bytes than were promised."""
-
-
 def _fetch(address: str, size: int, file: Path) -> None:
     """Write the bytes of a file of this size, or of one that is not known, to a path."""
     global _fetched
     from fsspec.callbacks import Callback
 
     files, inside, lock = _files(address)
-    packed = files.packed_size(inside) if _CHAIN in address else None
+    packed = files.packed_size(inside) if CHAIN in address else None
 
     counted = Counted(address, None)
 
@@ -446,10 +368,10 @@ def _fetch(address: str, size: int, file: Path) -> None:
             files.get_file(inside, str(file), callback=Counting())
         read = file.stat().st_size
         if size != _ANY and read < size:
-            raise _BrokenOff
+            raise BrokenOff
         return read
 
-    read = _answer(address, copy)
+    read = asked(address, copy)
     _fetched += read
     if size not in (read, _ANY):
         raise Unavailable(address, f"it has changed while it was read: {size} bytes, now {read}")
@@ -466,55 +388,10 @@ def _try_to_fetch(address: str) -> None:
         local(address)
 
 
-def _clean(link: str) -> str:
-    """One link of a chain without its secrets, which are remembered."""
-    scheme, separator, rest = link.partition("://")
-    if not separator:
-        return link
-    scheme = scheme.strip().lower()
-    place, slash, path = rest.partition("/")
-    user, at, server = place.rpartition("@")
-    if at and scheme not in _CONTAINERS:
-        _users[f"{scheme}://{server}"] = user
-        place = server
-    query = ""
-    if scheme in ("http", "https"):
-        place, mark, after = place.partition("?")
-        path, mark, query = path.partition("?") if not mark else (path, mark, after)
-        path = path.partition("#")[0]
-        if "%" in path:
-            from fields.remote.pages import plain_path
-
-            path = plain_path(path)
-    plain = f"{scheme}://{place}{slash}{path}"
-    if query and _unsigned(_queries.get(plain, query)) != _unsigned(query):
-        raise SecondhandError(
-            f"{plain}: two addresses differ only after ?, which names no file here. Use addresses without it, or one of "
-            "the two"
-        )
-    if query:
-        _queries[plain] = query
-    return plain
-
-
-def _unsigned(query: str) -> set[str]:
-    """The words of a query that no signature has, which may name a file."""
-    return {word for word in query.split("&") if not _SIGNATURE.match(word)}
-
-
-def _full(link: str) -> str:
-    """One link of a chain with its secrets."""
-    scheme, separator, rest = link.partition("://")
-    server = rest.partition("/")[0]
-    user = _users.get(f"{scheme}://{server}") if _users else None
-    query = f"?{_queries[link]}" if link in _queries else ""
-    return f"{scheme}{separator}{f'{user}@' if user else ''}{rest}{query}"
-
-
 def _files(address: str) -> tuple[Any, str, AbstractContextManager[Any]]:
     """The file system of an address, the path in it, and what is held while a file is read."""
     check_address(address)
-    head, chain, tail = address.partition(_CHAIN)
+    head, chain, tail = address.partition(CHAIN)
     scheme, _, inside = head.partition("://")
     scheme = scheme.strip().lower()
     if scheme in HOLDERS and not chain:
@@ -539,11 +416,11 @@ def _files(address: str) -> tuple[Any, str, AbstractContextManager[Any]]:
         if scheme in ("http", "https"):
             from fields.remote.pages import Pages
 
-            return Pages(**_OPTIONS[scheme]), _full(f"{scheme}://{inside}"), nullcontext()
+            return Pages(**_OPTIONS[scheme]), full(f"{scheme}://{inside}"), nullcontext()
         from fsspec.core import url_to_fs
 
-        full = _full(f"{scheme}://{inside}")
-        return *url_to_fs(full, **_OPTIONS.get(scheme, {})), nullcontext()
+        whole = full(f"{scheme}://{inside}")
+        return *url_to_fs(whole, **_OPTIONS.get(scheme, {})), nullcontext()
     except ImportError as error:
         cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error
         package = (cause.name or scheme).partition(".")[0]
@@ -612,12 +489,12 @@ def _archive(
         raise BadFile(address, "its table of contents does not fit into memory") from None
     except Exception as error:  # the readers' own errors have no common root
         check_open_files(error)
-        raise BadFile(address, f"cannot be read as {scheme} ({_of_archive(error)})") from None
+        raise BadFile(address, f"cannot be read as {scheme} ({of_archive(error)})") from None
 
 
 def _info(address: str) -> dict[str, Any]:
     files, inside, _ = _files(address)
-    info: dict[str, Any] = _answer(address, lambda: files.info(inside))
+    info: dict[str, Any] = asked(address, lambda: files.info(inside))
     if info["type"] == "directory":
         raise BadFile(address, "a folder, not a file")
     return info
@@ -626,17 +503,17 @@ def _info(address: str) -> dict[str, Any]:
 def _pages(address: str, files: Any, inside: str) -> Iterator[list[dict[str, Any]]]:
     """What a folder holds, by name: in a bucket page by page, because it may be a million files."""
     if "s3" not in files.protocol:
-        found = _answer(address, lambda: files.ls(inside, detail=True))
+        found = asked(address, lambda: files.ls(inside, detail=True))
         yield sorted(found, key=lambda info: str(info["name"]))
         return
     pages = files.pages(inside)
-    while (page := _answer(address, lambda: next(pages, None))) is not None:
+    while (page := asked(address, lambda: next(pages, None))) is not None:
         yield sorted(page, key=lambda info: str(info["name"]))
 
 
 def _named(folder: str, name: str) -> str:
     """The address of what a file system calls ``name``, beside or below ``folder``."""
-    head, chain, tail = folder.partition(_CHAIN)
+    head, chain, tail = folder.partition(CHAIN)
     if "://" not in name:
         name = f"{head.partition('://')[0]}://{name.lstrip('/')}"
     return without_secrets(name) + chain + tail
@@ -648,97 +525,6 @@ def _state(info: dict[str, Any]) -> State:
     number = int(hashlib.sha256(text).hexdigest()[:15], 16) if text else _UNSTATED
     size = info.get("size")
     return (_ANY if size is None else int(size), 0, 0, number)
-
-
-def _answer(address: str, ask: Callable[[], T]) -> T:
-    """What a driver answers; its errors become BadFile, in words that name no secret.
-
-    What may pass is asked for again, after pauses that grow.
-    """
-    server = address.partition(_CHAIN)[0].partition("://")[2].partition("/")[0]
-    rests = time.monotonic() - _down.get(server, -_REST) < _REST
-    for pause in (*(_PAUSES[:_FEW] if rests else _PAUSES), None):
-        try:
-            answer = ask()
-            _down.pop(server, None)
-            return answer
-        except SecondhandError:
-            raise
-        except Exception as error:
-            check_open_files(error)
-            if isinstance(error, OSError) and (
-                error.errno in OF_FULL_DISK or (error.errno == errno.EACCES and error.filename)
-            ):
-                raise
-            passes = _passes(error)
-            if passes and pause is None:
-                _down[server] = time.monotonic()
-            if pause is None or not passes:
-                kind = Unavailable if passes or _is_of_access(error) else BadFile
-                raise kind(address, _reason(error)) from None
-        time.sleep(pause)
-    raise AssertionError
-
-
-def _status_of(error: BaseException) -> int | None:
-    """The status with which a server has answered; None if it has not."""
-    answer = getattr(error, "response", None)
-    status = getattr(error, "status", None) or getattr(answer, "status_code", None)
-    return status if isinstance(status, int) else None
-
-
-def _passes(error: Exception) -> bool:
-    """Whether a server may answer the next time."""
-    cause = error.__cause__ or error
-    if (status := _status_of(cause)) is not None:
-        return status in PASSING
-    if isinstance(error, ConnectionError) or isinstance(
-        cause, _BrokenOff | ConnectionError | TimeoutError
-    ):
-        return True
-    library = type(cause).__module__.partition(".")[0]
-    return library in _OF_NETWORK and not isinstance(cause, ValueError)
-
-
-def _is_of_access(error: Exception) -> bool:
-    return "NoCredentials" in type(error.__cause__ or error).__name__
-
-
-def _reason(error: Exception) -> str:
-    cause = error.__cause__ or error
-    status = _status_of(cause)
-    if isinstance(cause, _BrokenOff):
-        return "the connection has ended each time before the end of the file, or the file is being replaced. Try again"
-    if _passes(error):
-        what = (
-            f"its server answers {status}"
-            if status
-            else f"its server cannot be reached ({type(cause).__name__})"
-        )
-        return f"{what}, though it was asked several times. Try again later"
-    if isinstance(error, PermissionError) or status in (401, 403):
-        return "access is denied. Are the credentials in the environment?"
-    if "NoCredentials" in type(cause).__name__:
-        return "no credentials in the environment"
-    if isinstance(error, FileNotFoundError | KeyError):
-        return "there is no such file"
-    if status:
-        return f"its server refuses it (status {status})"
-    return f"cannot be had ({_of_archive(cause)})"
-
-
-def _of_archive(error: BaseException) -> str:
-    """What is wrong with an archive, in words; of other errors the name, because their texts may hold a secret."""
-    if isinstance(error, NotImplementedError):
-        return (
-            "packed by a method that is not read, such as the Deflate64 of Windows: unpack it, or pack it anew by "
-            "another program"
-        )
-    if isinstance(error, zipfile.BadZipFile | tarfile.TarError | zlib.error | EOFError):
-        return f"the archive is damaged: {first_line(error, 120)}"
-    if isinstance(error, MemoryError):
-        return "it does not fit into memory"
-    return f"{type(error).__name__} of its reader"
 
 
 def _recalled(address: str) -> State | str | None:

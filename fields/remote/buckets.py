@@ -1,7 +1,7 @@
 """A file system of fsspec for what speaks the protocol of S3, by botocore, which is safe in threads and after a fork.
 
 botocore finds credentials, region, endpoint and proxy, lists, and repeats what fails. Files are read by signed URLs on
-its connections, because its own call takes twice the processor time for a picture; `fields.remote.address` repeats that.
+its connections, because its own call takes twice the processor time for a picture; `fields.remote.asking` repeats that.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datasets.core.doors import DOORS, Door
-from fields.remote import address, walking
+from fields.remote import address, names, secrets, walking
 from fields.remote.limits import HOLDERS, SCHEMES
 
 DOORS.add(
@@ -14,18 +14,18 @@ DOORS.add(
         path=address.as_path,
         local=address.local,
         state=address.state,
-        member=address.member,
-        is_held=address.is_held,
+        member=names.member,
+        is_held=names.is_held,
         plain_name=address.plain_name,
-        contents=address.contents,
+        contents=names.contents,
         matches=address.matches,
         walk=walking.walk,
         nameless=walking.nameless_in,
         read_ahead=address.read_ahead,
         put=address.put,
-        without_secrets=address.without_secrets,
-        remembered=address.remembered,
-        hidden=address.hidden,
+        without_secrets=secrets.without_secrets,
+        remembered=secrets.remembered,
+        hidden=secrets.hidden,
         ask_again=address.ask_again,
         work_for=address.work_for,
     )

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from datasets.core.errors import BadFile, Rejected, SecondhandError, Unavailable
 from datasets.core.scanning import LINK_LOOP, SYSTEM, UNLISTED, is_user_file
-from fields.remote.address import Entry, as_path, is_nameless, listing
+from fields.remote.address import Entry, as_path, listing
 from fields.remote.limits import MOST_DEPTH, MOST_FOLDERS
+from fields.remote.names import is_nameless
 
 #: Why a folder is not looked into.
 TOO_DEEP = f"more than {MOST_DEPTH} folders within each other"

@@ -20,7 +20,7 @@ from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
 from datasets.sources.table import read_rows, with_names
 from datasets.tables.cells import cell_of
-from fields.remote.address import ARCHIVES
+from fields.remote.names import ARCHIVES
 
 #: Endings of the archives, and of the members that have labels.
 ENDINGS = tuple(ending for ending, scheme in ARCHIVES.items() if scheme == "tar")

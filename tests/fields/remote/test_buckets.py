@@ -13,7 +13,7 @@ from datasets.core.address import local
 from datasets.core.errors import BadFile, Unavailable
 from datasets.core.store import CacheError
 from datasets.sources.base import ReadOptions, read_source
-from fields.remote import address
+from fields.remote import address, asking
 from tests.fields.remote.buckets import Bucket
 from tests.fields.remote.servers import Answer, Server, packed_tar, zipped
 
@@ -33,7 +33,7 @@ def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
         "SECONDHAND_CACHE": str(tmp_path / "cache"),
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(address, "_PAUSES", (0.0,) * 5)
+    monkeypatch.setattr(asking, "_PAUSES", (0.0,) * 5)
     yield one
     one.close()
 

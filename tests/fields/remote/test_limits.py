@@ -12,7 +12,7 @@ from datasets.core import limits
 from datasets.core.address import as_path, is_folder, local
 from datasets.core.errors import BadFile, Unavailable
 from datasets.sources.table import read_rows
-from fields.remote import address
+from fields.remote import address, asking
 from fields.remote.limits import HOLDERS, SCHEMES, check_address
 from tests.datasets.files import picture, write
 from tests.fields.remote.servers import Server, packed_tar, zipped
@@ -95,7 +95,7 @@ def test_an_answer_that_does_not_end_is_stopped(
 def test_a_body_that_breaks_off_and_a_server_that_stumbles_are_asked_again(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(address, "_PAUSES", (0.0,) * 5)
+    monkeypatch.setattr(asking, "_PAUSES", (0.0,) * 5)
     content = bytes(range(100))
 
     def answers(path: str) -> tuple[int, bytes, dict[str, str]]:
