@@ -24,7 +24,7 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Box, Part
 from datasets.kinds.base import Kind, kind_of
 from learners.inference.predictions import refused_prediction
-from learners.model.hub import model_folder
+from learners.model.places import model_folder
 from learners.rule.reasons import Reason
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from datasets.cli.conflicts import Conflict, Refused
 from datasets.cli.options import Checked, Limits, option, positional
+from datasets.core.folders import or_elsewhere
 from learners.cli.commands import Sectioned
 
 #: Addresses that only this computer reaches.
@@ -69,7 +70,7 @@ class PageSettings(Sectioned, FeatureSettings, LimitSettings):
     """
 
     models: list[str] = positional(
-        "Model folders, or hf:USER/NAME. Default: the newest model in runs/.", []
+        f"Model folders{or_elsewhere()}. Default: the newest model in runs/.", []
     )
     port: int = option(7860, "Port of the page; 0 selects a free one.")
     host: str = option(

@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     from learners.model.bundle import load_bundle
-    from learners.model.hub import model_folder
+    from learners.model.places import model_folder
 
     settings.model = str(model_folder(settings.model))
     bundle = load_bundle(settings.model, network=False)

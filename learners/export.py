@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console.log_to_terminal()
     from learners.model.bundle import load_bundle
-    from learners.model.hub import model_folder
+    from learners.model.places import model_folder
 
     model = model_folder(settings.model)
     file = settings.out or Path(os.path.realpath(model) + ".onnx")

@@ -75,7 +75,7 @@ def _loaded(settings: PredictSettings) -> tuple[Call, Predictor, Machines]:
     from learners.inference.machines import machines_for
     from learners.inference.predictor import Predictor
     from learners.model.bundle import load_bundle
-    from learners.model.hub import model_folder
+    from learners.model.places import model_folder
     from learners.outputs.base import OUTPUTS
 
     default = "csv" if settings.out or not sys.stdout.isatty() else "table"

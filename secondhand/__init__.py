@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from learners.inference.predictions import Prediction
     from learners.inference.predictor import Predictor
     from learners.loading.predictor import load_predictor
-    from learners.model.hub import load_model
+    from learners.model.places import load_model
     from learners.runs.session import learner, save_learner, vision_learner
     from secondhand.names import Name
 
@@ -63,7 +63,7 @@ _HOMES = {
     "embed": "learners.inference.embedding",
     "finetune": "learners.finetune",
     "learner": "learners.runs.session",
-    "load_model": "learners.model.hub",
+    "load_model": "learners.model.places",
     "load_predictor": "learners.loading.predictor",
     "save_learner": "learners.runs.session",
     "vision_learner": "learners.runs.session",

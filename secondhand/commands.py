@@ -84,13 +84,6 @@ def export(words: Sequence[str] | None = None) -> int:
     return main(words)
 
 
-@command("upload a model to the Hugging Face hub")
-def share(words: Sequence[str] | None = None) -> int:
-    from learners.share import main
-
-    return main(words)
-
-
 @command("write spectrograms and Q-scans as pictures")
 def render(words: Sequence[str] | None = None) -> int:
     from datasets.render import main

@@ -12,7 +12,6 @@ import pytest
 
 from learners.machine.acceleration import let_waiting_threads_sleep
 from learners.machine.hardware import disable_telemetry
-from tests.buckets import Bucket, serve
 from tests.pictures import SKETCH, sketch
 
 let_waiting_threads_sleep()  # before torch and NumPy are loaded
@@ -149,22 +148,3 @@ def sound_weights(_own_cache: None) -> None:
             if "CI" in os.environ:
                 raise
             pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def served_bucket() -> Iterator[Bucket]:
-    with serve() as bucket:
-        yield bucket
-
-
-@pytest.fixture
-def bucket(served_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bucket:
-    """A bucket as a new run meets it, with a cache of the test's own."""
-    for name, value in {
-        **served_bucket.environment,
-        "SECONDHAND_CACHE": str(tmp_path / "cache"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    served_bucket.proxy.counts.clear()
-    served_bucket.proxy.every = 0
-    return served_bucket

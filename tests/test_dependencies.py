@@ -30,7 +30,7 @@ UNSEEN = {
     "numpydoc": "make docs",
     "aiohttp": "fsspec, for https://",
     "flask-cors": "moto.server",
-    "moto": "tests.buckets, in a process of its own",
+    "moto": "tests.fields.remote.buckets, in a process of its own",
     "python-calamine": "pandas, for spreadsheets",
     "accelerate": "tests.learners.test_imports, in a process of its own",
     "onnxscript": "torch.onnx",

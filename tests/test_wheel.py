@@ -94,7 +94,7 @@ def test_both_can_be_imported_each_in_a_process_of_its_own(bin: Path, tmp_path: 
         "      secondhand.finetune.__module__, 'torch' in sys.modules)"
     )
     output = run(bin / "python", "-c", program, cwd=tmp_path)
-    assert output == "learners.inference.predictor learners.model.hub learners.finetune False\n"
+    assert output == "learners.inference.predictor learners.model.places learners.finetune False\n"
     output = run(bin / "python", "-c", f"{theirs}; import secondhand", cwd=tmp_path, status=1)
     assert "ImportError: another package called datasets is already imported" in output
     assert "`secondhand predict MODEL FILE...`" in output

@@ -57,7 +57,7 @@ class BadFile(SecondhandError):
 
 
 class Unavailable(BadFile):
-    """A file that cannot be had now by a fault of a server, a bucket, the credentials or the network.
+    """A file that cannot be had now by a fault that is not its own, as of a server or the network.
 
     It is listed as other bad files are, but nothing about the file itself is known: a later run asks again.
     """

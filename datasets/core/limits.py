@@ -1,26 +1,15 @@
-"""The limits of what comes from elsewhere: which addresses are read, and how many bytes, cells and folders.
+"""The limits of what comes from elsewhere: how many bytes and cells.
 
-A table, an archive or a page of links may come from a stranger. All that copies, unpacks, follows or reads what they
-name asks here, and ends in one sentence that names the file, its size and the remedy.
+A table may come from a stranger, as may what it names. All that copies, unpacks or reads them asks here, and ends in one
+sentence that names the file, its size and the remedy.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 
-from datasets.core.errors import BadFile, SecondhandError, Unavailable, quoted
-
-#: Schemes of the servers that are read; and of what holds files, whose members are named before ``::``. fsspec knows
-#: others that read any file of this machine, or put variables of the environment into an address.
-SCHEMES = (
-    "s3", "s3a", "https", "http", "hf", "gs", "gcs", "az", "abfs", "abfss", "sftp",
-)  # fmt: skip
-HOLDERS = ("zip", "tar", "parquet")
-#: Archives within archives.
-_NESTED = 3
-_SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)\s*://")
+from datasets.core.errors import BadFile, SecondhandError, Unavailable
 
 _MIB = 1 << 20
 #: Bytes of a file that is copied or unpacked, by its ending; of any other, and of one whose size the server does not
@@ -41,12 +30,6 @@ MOST_TEXT, MOST_LINE, MOST_CELLS = 1 << 30, _MIB, 100_000_000
 MOST_PACKED_CELLS = 30_000_000
 #: Bytes of memory that reading a spreadsheet or a Parquet table may take.
 MOST_MEMORY = 4 << 30
-#: Folders within folders, and all folders below one, of a server.
-MOST_DEPTH, MOST_FOLDERS = 32, 100_000
-#: Bytes of a page that links to files.
-MOST_PAGE = 64 * _MIB
-#: Answers of servers that have too much to do, or are being restarted: they may serve the next time.
-PASSING = (408, 425, 429, 500, 502, 503, 504)
 #: Errors of a disk that is full, or that nothing may be written to.
 OF_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 #: Errors of a process, or of the machine, that has too many files open.
@@ -58,36 +41,6 @@ _HELD = (errno.EBUSY, errno.ETXTBSY, errno.EAGAIN, errno.EDEADLK)
 _HELD_ON_WINDOWS = (32, 33)
 #: Errors that damaged content leads to, such as a place before the beginning of the file.
 _OF_CONTENT = (errno.EINVAL, errno.EOVERFLOW, errno.ERANGE, errno.EDOM, errno.EILSEQ, errno.ESPIPE)
-
-
-def check_address(address: str) -> None:
-    """Raise BadFile for an address with a scheme that is not read, in any of the links of its chain."""
-    *holders, last = address.split("::")
-    if len(holders) > _NESTED:
-        raise BadFile(address, f"more than {_NESTED} archives within each other: unpack them")
-    for link in holders:
-        scheme = scheme_of(link)
-        if scheme not in HOLDERS:
-            raise BadFile(
-                address,
-                f"{quoted(scheme or link)} is no archive or table that holds files. Before :: stands a member: "
-                f"{', '.join(f'{one}://' for one in HOLDERS)}",
-            )
-    scheme = scheme_of(last)
-    if scheme in HOLDERS and not holders:  # the part of a name that is in an archive
-        return
-    if scheme and scheme not in SCHEMES:
-        raise BadFile(
-            address,
-            f"{scheme}:// is not read. Files are on a disk, or their address begins with "
-            f"{', '.join(f'{one}://' for one in SCHEMES)}",
-        )
-
-
-def scheme_of(link: str) -> str:
-    """The scheme of one link of a chain, in small letters; "" for a path on a disk."""
-    found = _SCHEME.match(link)
-    return found[1].lower() if found else ""
 
 
 class Counted:

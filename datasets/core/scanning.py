@@ -6,13 +6,12 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from datasets.core.address import Entry, as_path, is_address, is_nameless, listing
-from datasets.core.errors import BadFile, Rejected, SecondhandError, Unavailable, one_line
-from datasets.core.limits import MOST_DEPTH, MOST_FOLDERS
+from datasets.core.address import as_path, is_address, walk_address
+from datasets.core.errors import Rejected, one_line
 
 #: The file that describes a data package, such as Camtrap DP.
 PACKAGE = "datapackage.json"
@@ -20,11 +19,6 @@ PACKAGE = "datapackage.json"
 SHOWN = 100
 #: Why a folder is not looked into.
 LINK_LOOP, UNLISTED = "link back to a folder above it", "folder that cannot be listed"
-TOO_DEEP = f"more than {MOST_DEPTH} folders within each other"
-#: Folders above one that hold the same as it, before it is taken for a link to itself.
-_REPEATED = 2
-#: Why a file of a bucket is not read that a program has named by joining ``photos/`` and ``/fox``.
-NAMELESS = "its key has a folder without a name (//): rename it, or name its address in a table"
 LINK_AGAIN = "link to a folder that is read already"
 #: Why a file is not read whose name tables cannot hold.
 NOT_UTF8 = "its name is not valid UTF-8: rename it"
@@ -48,7 +42,7 @@ def walk(root: str | os.PathLike[str], left_out: list[Rejected]) -> Iterator[str
     """
 
     if is_address(root):
-        yield from _walk_address(str(root), left_out)
+        yield from walk_address(str(root), left_out)
         return
 
     def unlisted(error: OSError) -> None:
@@ -82,86 +76,6 @@ def _identity(folder: str) -> set[tuple[int, int]]:
     except OSError:
         return set()
     return {(state.st_dev, state.st_ino)} if state.st_ino else set()
-
-
-def _walk_address(root: str, left_out: list[Rejected]) -> Iterator[str]:
-    """`walk`, for a folder that has an address; those of a server may lead to themselves, or have no end."""
-    count = 0
-
-    def within(folder: str, above: tuple[str, ...]) -> Iterator[str]:
-        nonlocal count
-        count += 1
-        if count > MOST_FOLDERS:
-            raise SecondhandError(
-                f"{root}: more than {MOST_FOLDERS:,} folders, such as {folder}. Name one of the folders in it"
-            )
-        entries: Iterable[Entry] = listing(folder)
-        try:
-            if folder.startswith("http"):  # a page is read whole; those of a bucket may be long
-                entries = [*entries]
-                held = " ".join(entry.address.removeprefix(folder) for entry in entries)
-                if above.count(held) >= _REPEATED:
-                    left_out.append(Rejected(folder, LINK_LOOP))
-                    return
-                above = (*above, held)
-            else:
-                above = (*above, "")
-            folders = []
-            for entry in entries:
-                address = entry.address
-                is_users = is_user_file(as_path(address))
-                if is_nameless(address):
-                    left_out.extend(_nameless(entry))
-                elif entry.state is None and is_users:
-                    folders.append(address)
-                elif entry.state is None:
-                    left_out.append(Rejected(address, SYSTEM))
-                elif is_users:
-                    yield address
-        except Unavailable:
-            raise
-        except BadFile as error:
-            if len(above) <= 1:
-                raise
-            left_out.append(Rejected(folder, f"{UNLISTED} ({error.reason})"))
-            return
-        for inside in folders:
-            if len(above) > MOST_DEPTH:
-                left_out.append(Rejected(inside, TOO_DEEP))
-            else:
-                yield from within(inside, above)
-
-    yield from within(root, ())
-
-
-def nameless_in(folder: Path) -> list[Rejected]:
-    """What a folder that has an address holds and no path can name; nothing on a disk."""
-    if not is_address(folder):
-        return []
-    entries = (entry for entry in listing(str(folder)) if is_nameless(entry.address))
-    return [rejected for entry in entries for rejected in _nameless(entry)]
-
-
-def _nameless(entry: Entry) -> list[Rejected]:
-    """The file of an entry that no path can name, or the files below it; a folder whose files cannot be listed, and those
-    beyond `MOST_FOLDERS`, stand for them.
-    """
-    found, folders = list[str](), [entry.address] if entry.state is None else []
-    if not folders:
-        found.append(entry.address)
-    for _ in range(MOST_FOLDERS):
-        if not folders:
-            break
-        folder = folders.pop()
-        try:
-            inside = [*listing(folder)]
-        except Unavailable:
-            raise
-        except BadFile:
-            inside = []
-        folders += [one.address for one in inside if one.state is None]
-        found += [one.address for one in inside if one.state is not None] if inside else [folder]
-    return [Rejected(address, NAMELESS) for address in found + folders]
 
 
 def is_link_loop(folder: str | os.PathLike[str]) -> bool:

@@ -5,6 +5,8 @@ This is the one file outside of `fields/` that names them and their words; it im
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
@@ -27,6 +29,7 @@ class Shipped(NamedTuple):
     alone : how names of files end that nothing else reads.
     columns : columns that tables have for it.
     bodies : how the names begin of the bodies of its networks.
+    opens : regular expression of the names that it opens, or looks into, for files.
     """
 
     words: tuple[str, ...] = ()
@@ -36,6 +39,7 @@ class Shipped(NamedTuple):
     alone: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     bodies: tuple[str, ...] = ()
+    opens: str = ""
 
 
 def _events_of(kind: str) -> tuple[str, ...]:
@@ -73,6 +77,11 @@ SHIPPED: dict[str, Shipped] = {
         reads="labels of Audacity, ELAN, Praat and Raven",
         marks=(".eaf", ".textgrid", ".txt"),
     ),
+    "remote": Shipped(
+        ("share",),
+        opens=r"(?i)hf:|(s3a?|https?|hf|gs|gcs|az|abfss?|sftp|zip|tar|parquet)://"
+        r"|.*\.(zip|tar|tar\.gz|tgz|tar\.bz2|tbz2|tar\.xz|txz|parquet)$",
+    ),
 }  # fmt: skip
 
 
@@ -100,6 +109,14 @@ def needed_to_read(name: str) -> str:
         marks = SHIPPED[field].marks + SHIPPED[field].alone
         if marks and (name.lower().startswith(marks) or name.lower().endswith(marks)):
             return f". {_is_left_out(field)}"
+    return ""
+
+
+def needed_to_open(name: str | os.PathLike[str]) -> str:
+    """Reason that names the field that opens files of such a name; "" if none is left out."""
+    for field in left_out():
+        if (its := SHIPPED[field].opens) and re.match(its, os.fspath(name)):
+            return f"is opened by fields/{field}, which is left out here"
     return ""
 
 

@@ -22,6 +22,7 @@ from datasets.cli.options import (
     read_settings,
 )
 from datasets.core.errors import SecondhandError
+from datasets.core.folders import or_elsewhere
 from datasets.core.registry import Registry
 from datasets.kinds.base import KINDS
 
@@ -117,7 +118,7 @@ class WarmStartSettings:
 
     from_: Path | None = option(
         None,
-        "Warm start: model folder (or hf:USER/NAME) to continue from. By default only a linear head is "
+        f"Warm start: model folder{or_elsewhere()} to continue from. By default only a linear head is "
         "retrained; --epochs 2 trains the whole network.",
         metavar="MODEL",
     )

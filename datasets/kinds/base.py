@@ -97,7 +97,7 @@ class Kind:
     # --- its files ---
 
     def owns(self, path: str | os.PathLike[str]) -> bool:
-        """Whether the name of a file, or of one in an archive, ends as those of this kind."""
+        """Whether the name of a file ends as those of this kind."""
         return member(path).lower().endswith(self.suffixes)
 
     @property

@@ -18,7 +18,8 @@ from datasets.kinds.base import Kind, find_kind
 def find_files(
     names: Sequence[str], kind: Kind | None = None, skipped: Counter[str] | None = None
 ) -> Iterator[str]:
-    """Yield the files that names stand for: a file, the matches of a pattern, or the files of a folder or an archive.
+    """Yield the files that names stand for: a file, the matches of a pattern, or the files of a folder, or of a
+    file that holds others.
 
     Files of another kind are skipped in folders only; a file that is named itself is always yielded.
 

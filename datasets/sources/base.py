@@ -14,7 +14,12 @@ from datasets.core.address import as_path, ask_again
 from datasets.core.errors import BadFile, Rejected, SecondhandError, first_left_out
 from datasets.core.registry import Registry
 from datasets.core.scanning import walk
-from datasets.core.shipped import needed_for_columns, needed_for_files, needed_to_read
+from datasets.core.shipped import (
+    needed_for_columns,
+    needed_for_files,
+    needed_to_open,
+    needed_to_read,
+)
 from datasets.items.labels import MULTI
 
 if TYPE_CHECKING:
@@ -165,6 +170,8 @@ def find_source(name: str, options: ReadOptions) -> Source:
     found = next((source for source in in_order() if source.claims(path, options)), None)
     if found is not None:
         return found
+    if reason := needed_to_open(name):
+        raise SecondhandError(f"--data {name} {reason}")
     if not path.exists():
         names = ", ".join(one for source in in_order() for one in source.names)
         raise SecondhandError(

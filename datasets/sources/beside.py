@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from datasets.core.address import as_path, is_address, local, split
+from datasets.core.address import as_path, is_address, is_held, local, split
 from datasets.core.errors import BadFile, one_line
 from datasets.core.scanning import files_below
 from datasets.kinds.base import find_kind, kind_of
@@ -28,8 +28,6 @@ _OF_TABLES = re.compile(
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 #: What Label Studio puts before the name of an uploaded file.
 _UPLOADED = re.compile(r"(?:^|(?<=[/\\]))[0-9a-f]{8}-(?=[^/\\]+$)")
-#: Addresses whose files are listed at once: those in a bucket would take a request each.
-_ARCHIVES = ("zip://", "tar://")
 #: Files of one name up to which each is compared with what is written.
 _FEW = 8
 
@@ -225,7 +223,7 @@ class Below:
 
     @cached_property
     def _members(self) -> frozenset[str]:
-        """The files in an archive."""
+        """The files in what holds them all."""
         return frozenset(files_below(self.folder)[0])
 
     def _standing(self, near: Path, name: str) -> tuple[str, bool]:
@@ -238,7 +236,7 @@ class Below:
                 continue
             path = file_named(folder, text)
             first = first or path
-            if path.startswith(_ARCHIVES) and is_address(folder) and not is_address(name.strip()):
+            if is_address(folder) and not is_address(name.strip()) and is_held(path):
                 if path in self._members:
                     return path, True
             elif is_there(path):

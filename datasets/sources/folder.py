@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from datasets.core.address import plain_name
+from datasets.core.address import nameless_in, plain_name
 from datasets.core.errors import Rejected, SecondhandError, quoted
 from datasets.core.scanning import (
     LINK_LOOP,
@@ -22,7 +22,6 @@ from datasets.core.scanning import (
     files_below,
     is_link_loop,
     is_user_file,
-    nameless_in,
 )
 from datasets.items.columns import SPLIT_NAMES, TEXT_COLUMNS
 from datasets.kinds.base import find_kind, kind_of

@@ -243,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from datasets.kinds.finding import some_files
     from learners.files.lock import check_replaceable
     from learners.model.bundle import load_bundle
-    from learners.model.hub import model_folder
+    from learners.model.places import model_folder
 
     check_replaceable(settings.out, overwrite=settings.overwrite, mark="config.json")
     model = model_folder(settings.model)

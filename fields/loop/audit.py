@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = read_call(AuditSettings, argv, __doc__)
 
     console.start(settings)
-    from learners.model.hub import model_folder
+    from learners.model.places import model_folder
 
     settings.model = str(model_folder(settings.model))
     return _draw(settings) if settings.labels is None else _estimate(settings, settings.labels)

@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from fields.loop.embeddings import Embeddings
     from fields.loop.listing import check_out
     from learners.loading.predictor import load_predictor
-    from learners.model.hub import model_folder
+    from learners.model.places import model_folder
 
     if settings.out is not None:
         check_out(settings.out, overwrite=settings.overwrite)

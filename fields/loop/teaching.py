@@ -38,7 +38,7 @@ from learners.cli import console
 from learners.inference.predictions import DetailedPrediction, Floats
 from learners.inference.predictor import Predictor
 from learners.loading.predictor import load_predictor
-from learners.model.hub import model_folder
+from learners.model.places import model_folder
 from learners.rule.reasons import Reason, Why
 from learners.rule.scores.base import normalise
 

@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 from datasets.cli.conflicts import Conflict, Missing, Need, Refused
 from datasets.cli.options import Checked, Condition, flag, option, positional
 from datasets.core.address import is_address
+from datasets.core.doors import addresses
+from datasets.core.folders import or_elsewhere
 from datasets.items.settings import CHANNEL, LABEL_COLUMN, PATH_COLUMN
 from datasets.kinds.base import KINDS
 
@@ -25,8 +27,8 @@ FREE_OF_PREDICTION = (
     "model", "paths", "out", "overwrite", "workers", "device", "engine",
 )  # fmt: skip
 
-MODEL = "Model folder, such as runs/photos/model or hf:USER/NAME."
-PATHS = "Files, folders, addresses such as s3://bucket/new, or patterns in quotes."
+MODEL = f"Model folder, such as runs/photos/model{or_elsewhere()}."
+PATHS = f"Files, folders, {addresses()}or patterns in quotes."
 #: Help of flags that several commands have.
 MOMENT = "GPS seconds of strain, such as 1126259462.4, or seconds from the start of a sound"
 THRESHOLD = (

@@ -17,6 +17,7 @@ from datasets.cli.conflicts import Conflict, Need, Refused
 from datasets.cli.options import Checked, Condition, Limits, option
 from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError, did_you_mean
+from datasets.core.folders import elsewhere
 from datasets.core.scanning import absolute_path
 from datasets.items.settings import (
     AddedSettings,
@@ -385,7 +386,7 @@ class Settings(Checked):
     def whole(self) -> Settings:
         """A copy with absolute paths, so that a run can be resumed from any folder.
 
-        Names that are no files (``demo:digits``, a public set, ``hf:USER/NAME``) stay as they are. A
+        Names that are no files (``demo:digits``, a public set, a folder elsewhere) stay as they are. A
         ``--spectrogram`` file is replaced by its content.
         """
         flat = self.flat()
@@ -411,7 +412,7 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole(one) for one in value]
     if isinstance(value, Path):
-        return value if str(value).startswith("hf:") else as_path(absolute_path(value))
+        return value if elsewhere(value) else as_path(absolute_path(value))
     if value is None or not (os.path.exists(value) or glob.has_magic(value)):
         return value
     return absolute_path(value)

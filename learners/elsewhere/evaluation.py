@@ -38,7 +38,7 @@ from learners.files.jsonable import jsonable
 from learners.files.lock import check_replaceable
 from learners.loading.predictor import load_predictor
 from learners.model.bundle import Bundle
-from learners.model.hub import load_model
+from learners.model.places import load_model
 from learners.report.report import write_estimate, write_report
 from learners.runs.folder import write_csv
 from learners.tasks.choose import find_task

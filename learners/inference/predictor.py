@@ -41,7 +41,7 @@ from learners.inference.predictions import (
 )
 from learners.machine.hardware import threads
 from learners.model.bundle import Bundle, load_bundle
-from learners.model.hub import model_folder
+from learners.model.places import model_folder
 from learners.rule.base import AnyRule
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Predictor:
 
     Parameters
     ----------
-    model : a model folder, ``hf:USER/NAME[@REVISION]``, or a loaded bundle.
+    model : a model folder, the name of one elsewhere, or a loaded bundle.
     rule : when to answer; default: the model's rule.
     pieces : the pieces of a picture to predict, and how they are pooled; default: whole pictures.
     top : number of classes to list.

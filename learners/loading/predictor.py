@@ -35,7 +35,7 @@ def load_predictor(
 
     Parameters
     ----------
-    model : a model folder, ``hf:USER/NAME[@REVISION]``, or a loaded bundle.
+    model : a model folder, the name of one elsewhere, or a loaded bundle.
     threshold : least probability of an accepted class, in [0, 1], or one per class; default: the model's.
         0 accepts everything.
     keep_known : fraction of known files that the score lets pass, 0.5 to 1; default: the model's.

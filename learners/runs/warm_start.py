@@ -15,7 +15,7 @@ from datasets.items.settings import SPECTROGRAM_OPTIONS, read_spectrogram
 from datasets.steps.earlier import background_file, earlier_items
 from learners.cli.settings import Settings
 from learners.model.bundle import Bundle, as_ancestor, load_bundle
-from learners.model.hub import model_folder
+from learners.model.places import model_folder
 
 log = logging.getLogger(__name__)
 

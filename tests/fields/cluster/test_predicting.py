@@ -73,6 +73,17 @@ def test_a_model_travels_and_one_that_is_not_there_is_named(here, model, tmp_pat
     assert repr([first, *predictions]) == repr(expected)
 
 
+@pytest.fixture
+def bucket(monkeypatch, tmp_path):
+    """One of the field that reads buckets, where it is here."""
+    buckets = pytest.importorskip("tests.fields.remote.buckets")
+    with buckets.serve() as served:
+        for name, value in served.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("SECONDHAND_CACHE", str(tmp_path / "cache"))
+        yield served
+
+
 def test_workers_read_a_bucket_themselves(here, model, tmp_path, bucket):
     folder = write_pictures(tmp_path / "p", per_class=2)
     predictor = load_predictor(model, top=2, bs=2, workers=1)

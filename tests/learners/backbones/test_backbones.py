@@ -32,7 +32,7 @@ from learners.backbones.building import (
     parameter_groups,
 )
 from tests.learners.backbones.saved import save
-from tests.learners.model.test_hub import Hub, hub  # noqa: F401
+from tests.learners.hubs import Hub, hub  # noqa: F401
 
 
 def network(name: str, size: int = 64, **options: object) -> nn.Sequential:

@@ -13,13 +13,14 @@ from pathlib import Path, PurePosixPath
 
 import pandas as pd
 
-from datasets.core.address import ARCHIVES, as_path
+from datasets.core.address import as_path
 from datasets.core.errors import BadFile, Rejected
 from datasets.core.scanning import absolute_path, files_below, shown_by
 from datasets.kinds.base import find_kind
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_each
 from datasets.sources.table import read_rows, with_names
 from datasets.tables.cells import cell_of
+from fields.remote.names import ARCHIVES
 
 #: Endings of the archives, and of the members that have labels.
 ENDINGS = tuple(ending for ending, scheme in ARCHIVES.items() if scheme == "tar")
@@ -52,7 +53,7 @@ def _cells(shard: Path) -> tuple[pd.DataFrame, list[Rejected]]:
     """A row for each sample, with the address of its file, and its labels as text; and labels that cannot be read."""
     samples: dict[str, dict[str, str]] = {}
     rejected = []
-    from datasets.core.members import unpacked
+    from fields.remote.members import unpacked
 
     try:
         with tarfile.open(unpacked(os.fspath(shard))) as archive:
@@ -121,7 +122,7 @@ def _claims(path: Path, options: ReadOptions) -> bool:
     first = as_path(shown_by(path, *ENDINGS)) if path.is_dir() else next(_shards(path), path)
     if not first.name.lower().endswith(ENDINGS) or not first.is_file():
         return False
-    from datasets.core.members import unpacked
+    from fields.remote.members import unpacked
 
     try:
         with tarfile.open(unpacked(os.fspath(first))) as archive:

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from datasets.core import address, members
-from datasets.core.address import local
+from datasets.core.address import local, member, read_ahead
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import find_files
 from datasets.sources.base import ReadOptions, read_source
 from datasets.steps.reading import load_table
+from fields.remote import address, members
 from tests.datasets.files import picture, root, write
-from tests.datasets.sources.test_hub_parquet import table
+from tests.fields.remote.sources.test_hub_parquet import table
 
 __all__ = ["root"]  # a fixture
 
@@ -138,7 +138,7 @@ def test_threads_find_all_members(tmp_path: Path, form: str) -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for name in address.read_ahead(names, str):
+        for name in read_ahead(names, str):
             inside = name.partition("://")[2].partition("::")[0]
             assert Path(local(name)).read_bytes() == (folder / inside).read_bytes()
     finally:
@@ -168,7 +168,7 @@ def test_links_in_a_tar_are_the_files_that_they_lead_to(root: Path, tmp_path: Pa
     (root / "elk/0.jpg").symlink_to("../0.jpg")
     (root / "elk/3.jpg").hardlink_to(root / "elk/1.jpg")
     table = load_table(shutil.make_archive(str(tmp_path / "all"), "tar", root))
-    names = [Path(address.member(name)).name for name in table.frame["path"][6:]]
+    names = [Path(member(name)).name for name in table.frame["path"][6:]]
     assert names == ["0.jpg", "1.jpg", "2.jpg"]
     assert "copy" in "".join(one.reason for one in table.rejected)
 
@@ -201,7 +201,7 @@ def test_a_member_of_a_zip_is_read_to_the_size_that_it_states(
     monkeypatch.setattr(zipfile.ZipExtFile, "read", counted)
     table = load_table(file)
     assert len(table.frame) == 6
-    assert [address.member(one.path) for one in table.rejected] == ["zip://cat/bomb.jpg"]
+    assert [member(one.path) for one in table.rejected] == ["zip://cat/bomb.jpg"]
     assert read[0] <= 999
 
 

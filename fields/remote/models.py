@@ -7,7 +7,6 @@ folders are not trusted.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,29 +14,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from datasets.core.address import as_path, is_address, listing, local, state, without_secrets
+from datasets.core.address import as_path, local, state, without_secrets
 from datasets.core.errors import SecondhandError, first_line
 from datasets.core.files import folder_beside
 from datasets.core.store import cache_root
-from learners.model.bundle import CONFIG, FILES, Bundle, load_bundle
+from learners.model.bundle import CONFIG, FILES, load_bundle
 from learners.model.tensors import check_file
 
 PREFIX = "hf:"
 
 
-def model_folder(name: str | os.PathLike[str]) -> Path:
-    """Local path of a model folder; one on the hub, or at an address, is downloaded to, or updated in, the cache.
+def downloaded(name: str) -> Path:
+    """A folder in the cache with the files of a model ``hf:USER/NAME[@REVISION]``.
 
     Raises
     ------
     SecondhandError : the model does not exist, is private, or the hub cannot be reached and the model was never
         downloaded.
     """
-    name = str(name)
-    if is_address(name):
-        return _fetched(without_secrets(name))
-    if not name.startswith(PREFIX):
-        return Path(name)
     from learners.backbones.hub import offline_if_unreachable
 
     repository, _, revision = checked(name.removeprefix(PREFIX)).partition("@")
@@ -51,28 +45,24 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _fetched(address: str) -> Path:
+def fetched(name: str) -> Path:
     """A folder in the cache with the files of a model as they are now at an address."""
-    files = {as_path(entry.address).name: entry for entry in listing(address) if entry.state}
-    files = {name: entry for name, entry in files.items() if name in FILES}
+    address = without_secrets(name)
+    held = (path for path in as_path(address).iterdir() if path.name in FILES)
+    files = {path.name: path for path in held if path.is_file()}
     if CONFIG not in files:
         raise SecondhandError(
             f"{address} is not a model folder (it has no {CONFIG}). Give the folder model of a run"
         )
-    states = sorted((name, state(entry.address)) for name, entry in files.items())
+    states = sorted((name, state(str(path))) for name, path in files.items())
     version = hashlib.sha256(f"{address}{states}".encode()).hexdigest()[:16]
     folder = cache_root() / "models" / f"{as_path(address).name}@{version}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder_beside(folder, replace=False) as place:
-            for name, entry in files.items():
-                shutil.copyfile(local(entry.address), place / name)
+            for name, path in files.items():
+                shutil.copyfile(local(path), place / name)
     return folder
-
-
-def load_model(name: str | os.PathLike[str], *, network: bool = True) -> Bundle:
-    """Like `load_bundle`, for a folder or a name on the hub."""
-    return load_bundle(model_folder(name), network=network)
 
 
 def publish(model: Path, name: str, *, private: bool, overwrite: bool) -> str | None:

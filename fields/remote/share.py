@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = read_call(ShareSettings, argv, __doc__)
     console.log_to_terminal()
     model, to = options.model, options.to
-    from learners.model.hub import publish
+    from fields.remote.models import publish
 
     address = publish(model, to, private=options.private, overwrite=options.overwrite)
     if address is None:

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from datasets.core import address
 from datasets.core.errors import SecondhandError
 from datasets.core.shipped import left_out
 from datasets.core.store import COPY
+from fields.remote import address
 from learners.backbones.building import NetworkSpec, build
 from learners.evaluate import main as evaluate
 from learners.inference.decoding import Decoder
 from learners.model.bundle import Bundle, save_bundle
 from learners.predict import main as predict
-from tests.buckets import KEY, SECRET, Bucket
+from tests.fields.remote.buckets import KEY, SECRET, Bucket
 from tests.learners.rules import plain_rule
 from tests.pictures import write_pictures
 

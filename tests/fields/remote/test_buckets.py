@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from datasets.core import address
 from datasets.core.address import local
 from datasets.core.errors import BadFile, Unavailable
 from datasets.core.store import CacheError
 from datasets.sources.base import ReadOptions, read_source
-from tests.buckets import Bucket
-from tests.datasets.core.test_limits import Answer, Server, packed_tar, zipped
+from fields.remote import address, asking
+from tests.fields.remote.buckets import Bucket
+from tests.fields.remote.servers import Answer, Server, packed_tar, zipped
 
 CONTENT = bytes(range(100))
 
@@ -33,7 +33,7 @@ def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
         "SECONDHAND_CACHE": str(tmp_path / "cache"),
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(address, "_PAUSES", (0.0,) * 5)
+    monkeypatch.setattr(asking, "_PAUSES", (0.0,) * 5)
     yield one
     one.close()
 

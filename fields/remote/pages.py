@@ -14,7 +14,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from fsspec.implementations.http import HTTPFileSystem
 
 from datasets.core.errors import BadFile
-from datasets.core.limits import MOST_DEPTH, MOST_PAGE
+from fields.remote.limits import MOST_DEPTH, MOST_PAGE
 
 _LINK = re.compile(
     r"<a\s[^<>]*?\bhref\s*=\s*(?:\"([^\"<>]*)\"|'([^'<>]*)'|([^\s\"'<>]+))", re.IGNORECASE

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from datasets.core.address import ARCHIVES, as_path, contents
+from datasets.core.address import as_path, contents
 from datasets.core.errors import SecondhandError
 from datasets.core.scanning import is_user_file
 from datasets.sources.base import SOURCES, ReadOptions, Rows, Source, read_source
+from fields.remote.names import ARCHIVES
 
 #: A table of files is a source of its own.
 ENDINGS = tuple(ending for ending in ARCHIVES if ending != ".parquet")

@@ -44,7 +44,7 @@ def read_tables(path: Path, options: ReadOptions) -> Rows:
 def _read(path: Path, options: ReadOptions) -> Rows:
     from pyarrow.parquet import ParquetFile
 
-    from datasets.core.members import BUFFER, media_columns
+    from fields.remote.members import BUFFER, media_columns
 
     cells = read_cells(path)
     with ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
@@ -73,7 +73,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
 def _members(path: AnyPath, column: str) -> list[str]:
     from pyarrow.parquet import ParquetFile
 
-    from datasets.core.members import BUFFER, member_names
+    from fields.remote.members import BUFFER, member_names
 
     with ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
         return [*member_names(file, column)]
@@ -118,7 +118,7 @@ def _claims(path: Path, options: ReadOptions) -> bool:
         return False
     from pyarrow.parquet import ParquetFile
 
-    from datasets.core.members import media_columns
+    from fields.remote.members import media_columns
 
     try:
         with ParquetFile(first) as file:

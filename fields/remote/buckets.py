@@ -1,7 +1,7 @@
 """A file system of fsspec for what speaks the protocol of S3, by botocore, which is safe in threads and after a fork.
 
 botocore finds credentials, region, endpoint and proxy, lists, and repeats what fails. Files are read by signed URLs on
-its connections, because its own call takes twice the processor time for a picture; `datasets.core.address` repeats that.
+its connections, because its own call takes twice the processor time for a picture; `fields.remote.asking` repeats that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fsspec import AbstractFileSystem
 from fsspec.callbacks import DEFAULT_CALLBACK, Callback
 
 from datasets.core.errors import BadFile, Unavailable, quoted
-from datasets.core.limits import PASSING
+from fields.remote.limits import PASSING
 
 _EXPIRED = "the token of the credentials has expired: renew it, for example by aws sso login"
 _UNKNOWN = "the server does not know the credentials in the environment, or they are wrong"

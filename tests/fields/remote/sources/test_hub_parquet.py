@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datasets.core import members
 from datasets.core.address import local
 from datasets.core.errors import SecondhandError
 from datasets.steps.reading import load_table
+from fields.remote import members
 from tests.datasets.files import picture, sound
 
 NAMES = ["deer", "fox"]

@@ -1,0 +1,1 @@
+"""Files in buckets, on servers and hubs, and in archives and tables."""

@@ -1,0 +1,1 @@
+"""What holds files, as a source of items."""
