@@ -47,7 +47,7 @@ def test_the_flags_that_only_some_calls_have_are_those_of_the_sections():
 @pytest.mark.parametrize(
     ("kind", "given", "flag", "owner"),
     [
-        ("embedding", {"events": True}, "--events", "pictures"),
+        ("embedding", {"events": True}, "--events", ""),
     ],
 )
 def test_a_flag_of_other_calls_is_refused(kind, given, flag, owner):
