@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from datasets.core.shipped import SHIPPED, left_out
+
+#: Flags, columns and names of 1.0.
+INTERFACE = Path(__file__).parent / "kept" / "interface.json"
 
 
 def of_field(module: str) -> Any:
@@ -23,6 +28,8 @@ def is_left_out(path: str) -> bool:
 
 
 def words_left_out() -> set[str]:
-    """The flags, commands, formats and names of the fields that are left out."""
+    """The flags, commands, formats and names of the fields that are left out, and the flags of their commands in 1.0."""
     words = {word for name in left_out() for word in SHIPPED[name].words}
+    flags = json.loads(INTERFACE.read_text(encoding="utf-8"))["flags"]
+    words |= {flag for command in words & flags.keys() for flag in flags[command]}
     return words | {word.replace("--", "--no-") for word in words}

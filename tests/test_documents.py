@@ -98,6 +98,8 @@ def test_each_name_of_the_python_page_is_there() -> None:
     entries = re.findall(r"auto(?:class|function):: ([\w.]+)\.(\w+)(?:\n +:members: (.*))?", text)
     assert len(entries) >= 10
     for module, name, members in entries:
+        if name in words_left_out():
+            continue
         item = getattr(import_module(module), name)
         assert all(hasattr(item, member) for member in members.split(", ") if member), name
 

@@ -64,7 +64,6 @@ SHIPPED: dict[str, Shipped] = {
         marks=("gwosc:", ".xml", ".xml.gz"),
     ),
     "embeddings": Shipped(
-        ("--embeddings",),
         reads="embeddings of other networks",
         alone=(".birdnet.embeddings.txt", ".npz"),
         columns=("embedding",),

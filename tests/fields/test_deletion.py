@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pkgutil
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 import fields
@@ -112,6 +114,7 @@ NEEDING = {
         (2, "predict strain-model --triggers triggers.csv --strain strain"),
         (2, "predict strain-model strain --windows"),
     ],
+    "embeddings": [(2, "finetune --data features.npz --out OUT/none --overwrite")],
     "loop": [(2, "audit picture-model --data picture"), (2, "search picture-model picture")],
     "recordings": [
         (2, "finetune --data track.txt --out OUT/none --overwrite"),
@@ -119,6 +122,11 @@ NEEDING = {
         (2, "evaluate sound-model --data sound --events"),
         (2, "predict sound-model sound --events"),
         (2, "predict sound-model sound --format raven"),
+    ],
+    "remote": [
+        (2, "finetune --data photos.zip --out OUT/none --overwrite"),
+        (2, "predict picture-model s3://bucket/photos"),
+        (2, "predict hf:USER/NAME picture"),
     ],
 }
 #: Calls that work without any.
@@ -157,6 +165,8 @@ def write_files(folder: Path) -> None:
         "a.TextGrid": 'File type = "ooTextFile"\n',
     }.items():  # fmt: skip
         (folder / file).write_text(content)
+    np.savez(folder / "features.npz", embedding=np.ones((2, 3)), label=["a", "b"])
+    shutil.make_archive(str(folder / "photos"), "zip", folder / "picture")
 
 
 @pytest.fixture(scope="module")

@@ -158,12 +158,16 @@ def test_where_a_format_may_go(recordings, tmp_path):
         ("csv", "sound", tmp_path): "is a folder. Give a file",
     }.items():
         name, kind, out = call
+        if name not in OUTPUTS:  # the field is left out
+            continue
         with pytest.raises(SecondhandError, match=message):
             check_call(OUTPUTS[name], RowSettings(), KINDS[kind], out, overwrite=False)
 
 
 def test_what_is_written_is_read_back(recordings, tmp_path):
     """By the annotation reader."""
+    if "camtrap-dp" not in OUTPUTS:
+        pytest.skip("the field is left out")
     folder = tmp_path / "recordings"
     expected = [(str(folder / "x.wav"), "a", 0.0, 1.0), (str(folder / "x.wav"), "b b", 2.0, 3.0)]
     shape = RowSettings(merge=Windows(), names=(str(folder),), spectrogram=MEL)

@@ -11,6 +11,7 @@ import pytest
 
 import secondhand
 from datasets.core.errors import SecondhandError
+from datasets.core.shipped import left_out
 from learners.model.bundle import save_bundle
 from learners.predict import main
 from tests.learners.inference.test_predictor import bundle
@@ -41,6 +42,8 @@ def test_model_version_hash_and_threshold_stand_beside_each_table(call, tmp_path
         assert record["counts"]["files"] == len(rows)
         assert record["counts"]["bad file"] == 1
         assert record["counts"]["answered"] == sum(row["label"] != "unknown" for row in rows)
+    if "cameras" in left_out():  # and its format
+        return
     assert main([*call, str(tmp_path / "package"), "--format", "camtrap-dp"]) == 3
     (model_hash,) = {
         row["classifiedBy"]
