@@ -70,7 +70,7 @@ class PageSettings(Sectioned, FeatureSettings, LimitSettings):
     """
 
     models: list[str] = positional(
-        f"Model folders{or_elsewhere()}. Default: the newest model in runs/.", []
+        lambda: f"Model folders{or_elsewhere()}. Default: the newest model in runs/.", []
     )
     port: int = option(7860, "Port of the page; 0 selects a free one.")
     host: str = option(

@@ -22,7 +22,7 @@ from datasets.cli.conflicts import Need
 from datasets.cli.options import Checked, option, positional
 from datasets.core.errors import SecondhandError
 from learners.cli import console, result
-from learners.cli.commands import KEEP_KNOWN, MODEL, OVERWRITING, THRESHOLD
+from learners.cli.commands import KEEP_KNOWN, OVERWRITING, THRESHOLD, model_help
 from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ LASTING = ("_accuracy", "_accuracy_interval", "_items", "_map", "_map_interval")
 class AdjustSettings(Checked):
     """adjust"""
 
-    model: str = positional(MODEL)
+    model: str = positional(model_help)
     keep_known: float | None = option(None, KEEP_KNOWN)
     threshold: float | None = option(None, THRESHOLD)
     keep_unlike: float | Literal["none"] | None = option(

@@ -20,7 +20,7 @@ from pathlib import Path
 from datasets.cli.options import Checked, option, positional
 from datasets.core.errors import SecondhandError
 from learners.cli import console
-from learners.cli.commands import MODEL
+from learners.cli.commands import model_help
 from learners.cli.flags import read_call
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 class ExportSettings(Checked):
     """export"""
 
-    model: str = positional(MODEL)
+    model: str = positional(model_help)
     out: Path | None = option(
         None, "ONNX file to write. Default: model.onnx beside the model folder.", metavar="FILE"
     )

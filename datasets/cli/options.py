@@ -68,7 +68,7 @@ S = TypeVar("S")
 
 def option(
     default: Any,
-    help: str,
+    help: str | Callable[[], str],
     *,
     bare: Any = None,
     read_type: Any = None,
@@ -83,7 +83,8 @@ def option(
 
     Parameters
     ----------
-    help : a plain sentence, with the unit; it names the default where that is None.
+    help : a plain sentence, with the unit; it names the default where that is None. A function, where fields are to be
+        asked for a part of it, is called as it is shown.
     bare : value if the flag is given without one.
     read_type : type of the flag, if not that of the field.
     limits : range that `Checked.check` enforces.
@@ -103,7 +104,7 @@ def option(
     return field(default=default, metadata=metadata)
 
 
-def positional(help: str, default: Any = MISSING) -> Any:
+def positional(help: str | Callable[[], str], default: Any = MISSING) -> Any:
     """A dataclass field that is a word without a flag, or all such words if it is a list."""
     return option(default, help, positional=True)
 

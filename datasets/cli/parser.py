@@ -344,6 +344,8 @@ class Parser(argparse.ArgumentParser):
 def help_of(item: Field[Any]) -> str:
     """Help of a setting; of one that takes the name of a registered thing, with these names and what they are."""
     text, names = item.metadata["help"], item.metadata["names"]
+    if callable(text):
+        text = text()
     if names is None:
         return str(text)
     listed = ", ".join(f"{name} ({thing.help})" for name, thing in sorted(names().ours().items()))
@@ -382,7 +384,7 @@ class _Help(argparse.HelpFormatter):
 
 def _keywords(item: Field[Any], hint: Any) -> dict[str, Any]:
     """What argparse is told of a flag."""
-    keywords: dict[str, Any] = {"help": item.metadata["help"]}
+    keywords: dict[str, Any] = {"help": str(item.metadata["help"])}  # `_Help` shows it
     kinds = members(hint)
     if item.metadata["positional"]:
         return keywords | {"nargs": "*" if kinds == [list[str]] else "?"}

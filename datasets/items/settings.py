@@ -118,8 +118,10 @@ class WarmStartSettings:
 
     from_: Path | None = option(
         None,
-        f"Warm start: model folder{or_elsewhere()} to continue from. By default only a linear head is "
-        "retrained; --epochs 2 trains the whole network.",
+        lambda: (
+            f"Warm start: model folder{or_elsewhere()} to continue from. By default only a linear head is "
+            "retrained; --epochs 2 trains the whole network."
+        ),
         metavar="MODEL",
     )
     rehearsal: float = option(

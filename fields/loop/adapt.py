@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from datasets.cli.options import option, positional
 from datasets.core.errors import BadFile, Rejected, SecondhandError, counted
 from learners.cli import console
-from learners.cli.commands import MODEL, PATHS, ComputeSettings
+from learners.cli.commands import ComputeSettings, model_help, paths_help
 from learners.cli.flags import read_call
 from learners.rule.scores.base import BLOCK, normalise
 
@@ -62,8 +62,8 @@ FLOOR = 0.25
 class AdaptSettings(ComputeSettings):
     """adapt"""
 
-    model: str = positional(MODEL)
-    paths: list[str] = positional(PATHS)
+    model: str = positional(model_help)
+    paths: list[str] = positional(paths_help)
     out: Path = option(MISSING, "Folder for the adapted copy of the model.", metavar="FOLDER")
     like: list[str] | None = option(
         None,

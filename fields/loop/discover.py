@@ -23,7 +23,7 @@ from datasets.cli.options import Limits, option, positional
 from datasets.core.errors import counted
 from fields.loop.pool_settings import PoolSettings
 from learners.cli import console
-from learners.cli.commands import PATHS
+from learners.cli.commands import paths_help
 from learners.cli.flags import read_call
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ SHOWN = 24
 class DiscoverSettings(PoolSettings):
     """discovery"""
 
-    paths: list[str] = positional(PATHS)
+    paths: list[str] = positional(paths_help)
     fdr: float = option(
         0.1,
         "False discovery rate: largest expected fraction of files of known classes among the files called new.",

@@ -21,7 +21,7 @@ from pathlib import Path
 from datasets.cli.options import option, positional
 from fields.loop.pool_settings import PoolSettings
 from learners.cli import console
-from learners.cli.commands import PATHS
+from learners.cli.commands import paths_help
 from learners.cli.flags import read_call
 
 
@@ -29,7 +29,7 @@ from learners.cli.flags import read_call
 class SuggestSettings(PoolSettings):
     """suggestions"""
 
-    paths: list[str] = positional(PATHS)
+    paths: list[str] = positional(paths_help)
     n: int = option(50, "Number of files, or windows of long recordings, to suggest.")
     mine: bool = option(
         False,

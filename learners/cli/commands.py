@@ -27,8 +27,6 @@ FREE_OF_PREDICTION = (
     "model", "paths", "out", "overwrite", "workers", "device", "engine",
 )  # fmt: skip
 
-MODEL = f"Model folder, such as runs/photos/model{or_elsewhere()}."
-PATHS = f"Files, folders, {addresses()}or patterns in quotes."
 #: Help of flags that several commands have.
 MOMENT = "GPS seconds of strain, such as 1126259462.4, or seconds from the start of a sound"
 THRESHOLD = (
@@ -39,6 +37,14 @@ KEEP_KNOWN = (
     "Fraction of the known files that the overall score lets pass, as finetune --keep-known, but 0.5 to 1: higher values "
     "answer more files, also of unknown classes."
 )
+
+
+def model_help() -> str:
+    return f"Model folder, such as runs/photos/model{or_elsewhere()}."
+
+
+def paths_help() -> str:
+    return f"Files, folders, {addresses()}or patterns in quotes."
 
 
 #: Without ``--out`` there is nothing to replace.
@@ -207,8 +213,8 @@ class PredictSettings(Sectioned, OutputSettings, OverrideSettings, EngineSetting
     ``added`` : the settings of `learners.calls.sections`.
     """
 
-    model: str = positional(MODEL)
-    paths: list[str] = positional(PATHS, [])
+    model: str = positional(model_help)
+    paths: list[str] = positional(paths_help, [])
 
     @property
     def table(self) -> Iterable[Condition]:
@@ -227,7 +233,7 @@ class EvaluateSettings(Sectioned, OverrideSettings):
     settings of `learners.elsewhere.judges`.
     """
 
-    model: str = positional(MODEL)
+    model: str = positional(model_help)
     data: str = option(
         MISSING, "Labelled files, as for finetune --data.", metavar="SOURCE", once=True
     )
