@@ -12,6 +12,7 @@ import pandas as pd
 
 if TYPE_CHECKING:
     from datasets.embeddings.lookup import Lookup
+    from datasets.images.settings import PictureSettings
     from datasets.kinds.base import PictureInfo
 
 
@@ -37,6 +38,19 @@ class Looks(NamedTuple):
     """What the check of each picture has read, by path."""
 
     of: Mapping[str, PictureInfo]
+
+
+class Seen(NamedTuple):
+    """How pictures that are not of 8 bits are drawn.
+
+    Attributes
+    ----------
+    settings : None where nothing but 8-bit pictures is expected.
+    how : how the range was found, see `datasets.images.settings.PictureSettings.infer`.
+    """
+
+    settings: PictureSettings | None = None
+    how: str = ""
 
 
 class Corrections(NamedTuple):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from datasets.images.options import SampleSettings
+from datasets.items import describe
 from datasets.items.checks import usable_rows
 from datasets.items.facts import Inputs, Looks
 from datasets.items.items import Items
@@ -14,5 +16,10 @@ from datasets.steps.base import Asked
 def check(items: Items, asked: Asked) -> Items:
     """Reject files of another kind and, if files are opened, those that are missing, empty or unreadable."""
     lookup, looks = items.fact(Inputs).lookup, dict[str, PictureInfo]()
-    frame, bad = usable_rows(items.frame, items.kind, looks, check=asked.check, lookup=lookup)
+    settings = asked.options.settings
+    frame, bad = usable_rows(
+        items.frame, items.kind, looks, check=asked.check, lookup=lookup, settings=settings
+    )
+    page = asked.of(SampleSettings).page
+    describe.log_lines(describe.pages_found([look.stored for look in looks.values()], page))
     return replace(items, frame=frame).leaving_out(bad).knowing(Looks(looks))

@@ -29,6 +29,7 @@ from datasets.steps.near_duplicates import group_near_duplicates
 from datasets.steps.negatives import train_on_background
 from datasets.steps.rehearsal import rehearse
 from datasets.steps.rendering import Rows, render
+from datasets.steps.samples import choose_samples
 from datasets.steps.sessions import group_sessions
 from datasets.steps.sources import read_sources
 from datasets.steps.spectrogram import Drawing, choose_spectrogram
@@ -44,7 +45,7 @@ TABLE = (
 #: What must stay together.
 GROUPS = (rehearse, group, group_near_duplicates, group_sessions)
 #: What teaches and what measures.
-SPLITS = (split, add_background, add_unknown)
+SPLITS = (split, add_background, add_unknown, choose_samples)
 #: What a network sees.
 PICTURES = (choose_spectrogram, render, place_in_recordings, sum_up, train_on_background)
 

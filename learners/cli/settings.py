@@ -18,6 +18,7 @@ from datasets.cli.options import Checked, Condition, Limits, option
 from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.scanning import absolute_path
+from datasets.images.options import SampleSettings
 from datasets.items.settings import (
     AddedSettings,
     ClassSettings,
@@ -267,6 +268,7 @@ class Settings(Checked):
 
     data: DataSettings = field(default_factory=DataSettings)
     formats: FormatSettings = field(default_factory=FormatSettings)
+    samples: SampleSettings = field(default_factory=SampleSettings)
     classes: ClassSettings = field(default_factory=ClassSettings)
     warm_start: WarmStartSettings = field(default_factory=WarmStartSettings)
     splits: SplitSettings = field(default_factory=SplitSettings)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from datasets.cli.options import flag
 from datasets.core.errors import SecondhandError
 from datasets.embeddings.lookup import Lookup
-from datasets.items.facts import Inputs
+from datasets.items.facts import Inputs, Seen
 from datasets.items.items import Items
 from datasets.kinds.base import KINDS, Kind
 from datasets.sources.base import is_multi_label
@@ -63,6 +63,8 @@ def resolve(
         values["epochs"] = 0 if fitted else 2
     if items is not None:
         kind = KINDS[items.kind]
+        if (seen := items.get(Seen)) and seen.settings is not None:
+            values |= seen.settings.flags()
         if not kind.opened:
             values |= _of_embeddings(asked, items.fact(Inputs).lookup)
         elif not origin:
