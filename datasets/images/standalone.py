@@ -275,6 +275,14 @@ def quantiles(samples: Samples, channels: Sequence[int], tail: float = TAIL) -> 
     return float(parted[out]), float(parted[len(values) - 1 - out])
 
 
+def extremes(samples: Samples) -> tuple[float, float]:
+    """Lowest and highest value that unsigned samples can have, or that others have; 0 and 0 of none."""
+    if samples.bits:
+        return 0.0, float(2 ** (8 * samples.values.itemsize) - 1)
+    values = counted(samples, range(samples.values.shape[2]))
+    return (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+
+
 def counted(samples: Samples, channels: Sequence[int]) -> np.ndarray:
     """Values of some channels that are data, of at most about 2^18 pixels of each, evenly spaced."""
     pixels = samples.values[..., list(channels)].reshape(-1, len(channels))
