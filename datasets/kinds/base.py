@@ -306,6 +306,11 @@ def drawn_kinds() -> list[str]:
     return [name for name, kind in KINDS.items() if kind.settings() is not None]
 
 
+def photo_kinds() -> list[str]:
+    """Names of the kinds whose files are pictures themselves."""
+    return [name for name, kind in KINDS.items() if kind.photo]
+
+
 def _by_suffix(name: str, kinds: Iterable[Kind]) -> Kind | None:
     matching = [kind for kind in kinds if name.endswith(kind.suffixes)]
     if len(matching) < 2:
