@@ -15,6 +15,7 @@ import struct
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -172,6 +173,8 @@ def open_picture(
             with opened(source, name) as (picture, file):
                 if header is not None:
                     header(picture, file)
+                elif samples is None or samples.page is None:
+                    _tell_pages(name, pages_of(picture, file))
                 stored = samples_of(picture, settings)
                 if stored is not None:
                     if found is not None:
@@ -202,6 +205,14 @@ def open_picture(
         name, 100 * _missing(picture),
     )  # fmt: skip
     return picture
+
+
+@lru_cache(maxsize=4096)  # once for each file of a process
+def _tell_pages(name: str, pages: int) -> None:
+    if pages > 1:
+        log.warning(
+            "%s: of %d pages the first is used, because the training files have one", name, pages
+        )
 
 
 def pages_of(picture: Image.Image, file: BinaryIO) -> int:

@@ -167,8 +167,10 @@ class PictureSettings:
         stored : what is in the training files that are not of 8 bits.
         flags : as in `asked`. Those that are missing are inferred.
 
-        None without such files and flags: then nothing but 8-bit pictures is expected.
+        None without such files and flags: then nothing but 8-bit pictures of one page is expected.
         """
+        if flags.get("page") is None and any(one.pages > 1 for one in stored):
+            flags = {**flags, "page": 0}
         chosen, deep = cls.asked(flags), [one for one in stored if one.deep and any(one.knots)]
         given = flags.get("range")
         if given not in (None, "bits"):

@@ -98,10 +98,10 @@ def samples_found(
     settings: PictureSettings | None, how: str, stored: Iterable[Stored | None]
 ) -> Iterator[Line]:
     """Lines for the log on how pictures are drawn that are not of 8 bits."""
-    if settings is None:
+    deep = [one for one in stored if one is not None and one.deep]
+    if settings is None or not deep:
         return
     level = logging.WARNING if how == "mixed" else logging.INFO
-    deep = [one for one in stored if one is not None and one.deep]
     yield (
         level,
         f"Pictures that are not of 8 bits ({len(deep)} in training): {drawn_samples(settings, how)}",

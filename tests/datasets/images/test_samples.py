@@ -362,6 +362,15 @@ def test_a_page_or_the_largest_of_all_is_shown(kind: str) -> None:
         open_picture(data, samples=PictureSettings(page=4))
 
 
+def test_pages_are_told_once_unless_one_is_chosen(caplog: pytest.LogCaptureFixture) -> None:
+    data = tiff(RNG.integers(0, 200, (4, *SHAPE), dtype=np.uint8))
+    open_picture(data, samples=PictureSettings(page=0))
+    assert not caplog.text
+    for _ in range(2):
+        open_picture(data)
+    assert caplog.text.count("of 4 pages the first is used") == 1
+
+
 def test_a_maximum_leaves_out_missing_values_and_needs_equal_pages() -> None:
     pages = np.array([[[-9999.0, 2, -9999]], [[5.0, -9999, -9999]]], np.float32)
     buffer = io.BytesIO()

@@ -107,9 +107,12 @@ def test_floats_beside_integers_have_each_its_own_range() -> None:
     assert (settings, how) == (PictureSettings(range="file", page=2), "mixed")
 
 
-def test_8_bit_pictures_alone_have_no_settings() -> None:
+def test_8_bit_pictures_of_one_page_alone_have_no_settings() -> None:
     assert PictureSettings.infer([], {}) == (None, "bits")
-    assert PictureSettings.infer([Stored(pages=3)], {"range": None}) == (None, "bits")
+    assert PictureSettings.infer([Stored(pages=3)], {"range": None}) == (
+        PictureSettings(page=0),
+        "bits",
+    )
     settings, _ = PictureSettings.infer([Stored(pages=3)], {"page": "max"})
     assert settings == PictureSettings(page="max")
 
