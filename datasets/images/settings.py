@@ -18,13 +18,13 @@ from msgspec import Meta
 from datasets.core.checked import check_fields, one_of
 from datasets.core.errors import SecondhandError
 from datasets.images.standalone import (
-    DEPTHS,
+    FILLED,
     TAIL,
     Samples,
     counted,
-    depth_of,
     shown_channels,
     sort_of,
+    usual_range,
 )
 
 #: What of a picture's values is kept for the range of a training set: fractions of its pixels, dense at the ends.
@@ -32,11 +32,6 @@ KNOTS = (
     0.0, TAIL, 0.002, 0.005, 0.01, 0.02, 0.05, *(n / 10 for n in range(1, 10)), 0.95, 0.98, 0.99, 0.995, 0.998,
     1 - TAIL, 1.0,
 )  # fmt: skip
-#: Ranges that floats have by convention.
-_OF_FLOATS = ((0.0, 1.0), (0.0, 255.0))
-#: A range that is filled to this part is taken whole: then the pictures are what an 8-bit camera had taken.
-FILLED = 0.5
-
 Value = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Limit = Annotated[tuple[Value, ...], Meta(max_length=4)]
 Channel = Annotated[int, Meta(ge=0, le=65_535)]
@@ -226,8 +221,12 @@ def _range(deep: Sequence[Stored], *, whole: bool) -> tuple[list[tuple[float, fl
     """
     bits = {one.bits for one in deep}
     (stated, *others) = {one.stated for one in deep}
+    knots = [of for one in deep for of in one.knots if of]
     if stated is not None and not others:
-        return [stated], "stated"
+        low, high = stated
+        # Wrong tags are common.
+        if low <= min(of[1] for of in knots) and max(of[-2] for of in knots) <= high:
+            return [stated], "stated"
     if len(bits) == 1 and (own := min(bits)) % 8:
         return [(0.0, 2.0**own - 1)], "bits"
     counts = {len(one.knots) for one in deep}
@@ -241,27 +240,18 @@ def _range(deep: Sequence[Stored], *, whole: bool) -> tuple[list[tuple[float, fl
     for group in groups:
         values = [knots for knots in group if knots]
         low, high = pooled(values, TAIL), pooled(values, 1 - TAIL)
-        full = _full(deep, low, high)
+        full = usual_range(deep[0].number, low, high, 0.0 if whole else FILLED)
         if whole and full is None:
             raise SecondhandError(
                 f"--range bits: {deep[0].sort} from {low:g} to {high:g} fill no range of bits. Give two numbers, or "
                 "--range file"
             )
-        if full is not None and (whole or high - low >= FILLED * (full[1] - full[0])):
+        if full is not None:
             low, high, how = *full, "bits"
         elif all(one.number != "f" for one in deep):
             low, high = math.floor(low), math.ceil(high)
         pairs.append((float(low), float(high if high > low else low + 1)))
     return pairs, how
-
-
-def _full(deep: Sequence[Stored], low: float, high: float) -> tuple[float, float] | None:
-    """The smallest usual range that holds these values; None if none does."""
-    if deep[0].number == "f":
-        return next((one for one in _OF_FLOATS if one[0] <= low and high <= one[1]), None)
-    if low < 0 or high >= 2 ** DEPTHS[-1]:
-        return None
-    return 0.0, 2.0 ** depth_of(16, high) - 1
 
 
 def pooled(knots: Sequence[Sequence[float]], share: float) -> float:

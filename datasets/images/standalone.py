@@ -23,6 +23,8 @@ from PIL import Image, ImageOps, PngImagePlugin, TiffImagePlugin, UnidentifiedIm
 DEPTHS = (8, 10, 12, 14, 16)
 #: Fraction of the pixels at either end that may be hot, dead or burnt out, and does not count for a range.
 TAIL = 0.001
+#: A range that is filled to this part is taken whole: then pictures are what an 8-bit camera had taken.
+FILLED = 0.5
 #: Floats beyond are no measurements, but stand for "no data", as -3.4e38 does.
 _NO_FLOAT = 1e38
 #: Larger pictures are refused, and so are TIFFs of more bytes, and more pixels of all pages together.
@@ -243,14 +245,33 @@ def own_range(
     """The values that become 0 and 255 by what a picture itself says: for all channels or for each of the ``shown``."""
     if samples.bits == 8:
         return [0.0], [255.0]
+    values = samples.values
     groups = [[*shown]] if samples.colours or samples.inks else [[channel] for channel in shown]
     limits = [quantiles(samples, group) for group in groups]
     if how != "file" and 0 < samples.bits <= 16:
-        highest = 2.0 ** depth_of(samples.bits, max(high for _, high in limits)) - 1
-        if samples.bits == 16 and samples.stated and _is_depth(samples.stated):
+        most = max(high for _, high in limits)
+        highest = 2.0 ** depth_of(samples.bits, most) - 1
+        if samples.stated and _is_depth(samples.stated) and most <= samples.stated[1]:
             highest = samples.stated[1]
         return [0.0], [highest]
+    if how != "file":
+        limits = [usual_range(values.dtype.kind, low, high) or (low, high) for low, high in limits]
     return [low for low, _ in limits], [high for _, high in limits]
+
+
+def usual_range(
+    number: str, low: float, high: float, filled: float = FILLED
+) -> tuple[float, float] | None:
+    """The smallest range of a camera, or by convention of floats, that these values fill to a part; None if there is none.
+
+    ``number`` : u, i or f.
+    """
+    if number == "f":
+        ranges: Sequence[tuple[float, float]] = ((0.0, 1.0), (0.0, 255.0))
+    else:
+        ranges = [(0.0, 2.0**depth - 1) for depth in DEPTHS]
+    holds = next((one for one in ranges if one[0] <= low and high <= one[1]), None)
+    return holds if holds and high - low >= filled * (holds[1] - holds[0]) else None
 
 
 def depth_of(bits: int, highest: float) -> int:
@@ -365,11 +386,13 @@ def samples_of(picture: Image.Image, settings: Mapping[str, Any] | None = None) 
         alpha = values.shape[2] in (2, 4)
         turned = picture.getexif().get(0x0112, 1)
         return Samples(values, 16, colours=True, alpha=alpha, orientation=turned)
+    # With another maximum than 65535 it has a decoder of its own.
+    scaled = picture.format == "PPM" and picture.tile[0][0] != "raw"  # type: ignore[attr-defined]
     values = np.asarray(picture)[..., None]
     if picture.mode == "F":
         return Samples(values, 0)
     # Pillow scales a PGM of more than 8 bits to 0 to 65535, by its highest value, and calls it 32-bit.
-    return Samples(values.astype(np.uint16), 16, stated=(0.0, 65535.0))
+    return Samples(values.astype(np.uint16), 16, stated=(0.0, 65535.0) if scaled else None)
 
 
 def is_deep(picture: Image.Image) -> bool:
@@ -460,7 +483,10 @@ def _of_tiff(picture: Any) -> Samples:
     lowest, highest = _number(tags, 340, 280, min), _number(tags, 341, 281, max)
     stated = None
     if lowest is not None and highest is not None and lowest < highest:
-        stated = lowest, highest
+        # All that the container can hold says nothing of the camera.
+        full = 2.0 ** (8 * values.itemsize)
+        says_nothing = kind != "f" and highest - lowest >= full - 1
+        stated = None if says_nothing else (lowest, highest)
     extra = tags.get(338, ())
     inks = photometric == 5 and count >= 4
     colours = {2: 3, 5: 4}.get(photometric, 1)

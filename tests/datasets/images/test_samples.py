@@ -311,6 +311,25 @@ def test_no_data_of_a_file_is_read_from_its_tag(tmp_path: Path) -> None:
         assert len(np.unique(drawn[5:])) > 200
 
 
+@pytest.mark.parametrize(
+    ("tags", "highest"),
+    [((0, 4095), 4095), ((0, 65535), 1023), ((0, 255), 1023), ((3, 900), 1023)],
+)
+def test_a_stated_depth_counts_if_it_can_be(tags: tuple[int, int], highest: int) -> None:
+    values = RNG.integers(0, 1000, SHAPE).astype(np.uint16)
+    data = tiff(values, extratags=[(340, "H", 1, tags[0], True), (341, "H", 1, tags[1], True)])
+    drawn = np.asarray(open_picture(data))[..., 0]
+    np.testing.assert_array_equal(drawn, np.rint(values / highest * 255))
+
+
+@pytest.mark.parametrize(("maximum", "highest"), [(4095, 4095), (65535, 1023)])
+def test_the_maximum_of_a_pgm_counts_if_it_says_something(maximum: int, highest: int) -> None:
+    values = RNG.integers(0, 1000, SHAPE).astype(np.uint16)
+    data = f"P5\n53 37\n{maximum}\n".encode() + values.astype(">u2").tobytes()
+    drawn = np.asarray(open_picture(data))[..., 0]
+    np.testing.assert_allclose(drawn, values / highest * 255, atol=0.51)
+
+
 def test_own_quantiles_leave_out_a_thousandth_at_either_end() -> None:
     values = np.append(np.arange(9_990), np.full(10, 60_000)).astype(np.float32)[:, None, None]
     assert quantiles(Samples(values, 0), [0]) == (10.0, 9989.0)
@@ -362,12 +381,14 @@ def test_a_page_or_the_largest_of_all_is_shown(kind: str) -> None:
         open_picture(data, samples=PictureSettings(page=4))
 
 
-def test_pages_are_told_once_unless_one_is_chosen(caplog: pytest.LogCaptureFixture) -> None:
-    data = tiff(RNG.integers(0, 200, (4, *SHAPE), dtype=np.uint8))
-    open_picture(data, samples=PictureSettings(page=0))
+def test_pages_are_told_once_unless_one_is_chosen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.tif").write_bytes(tiff(RNG.integers(0, 200, (4, *SHAPE), dtype=np.uint8)))
+    open_picture(tmp_path / "a.tif", samples=PictureSettings(page=0))
     assert not caplog.text
     for _ in range(2):
-        open_picture(data)
+        open_picture(tmp_path / "a.tif")
     assert caplog.text.count("of 4 pages the first is used") == 1
 
 

@@ -74,6 +74,8 @@ def test_what_the_files_state_counts_if_it_is_the_same_in_all() -> None:
     pictures = cells(10)
     stated = [grey(picture, stated=(0.0, 4095.0)) for picture in pictures]
     assert range_of(stated) == ((0.0,), (4095.0,), "stated")
+    wrong = [grey(picture, stated=(0.0, 255.0)) for picture in pictures]
+    assert range_of(wrong) == ((0.0,), (1023.0,), "bits")
     own = [
         grey(picture, stated=(0.0, float(picture.max() + n))) for n, picture in enumerate(pictures)
     ]
