@@ -1,12 +1,12 @@
 """Accuracy and answers on pictures of 8 bits that are stored as instruments store theirs.
 
-Each picture of `--data` (a folder of class folders) is made grey, scaled to at most `--side` pixels, and stored as TIFF in 8, 10, 12,
+Each picture of `--data` is made grey, scaled to at most `--side` pixels, and stored as TIFF in 8, 10, 12,
 14 and 16 bits, packed 12 bits, signed, floats from 0 to 1 and in other units, and 12 bits and floats with a hot pixel, or with a corner
 without data (GDAL_NODATA), in each file. For each seed a part of the files trains a logistic regression on the embedded network's
 features; range and all are inferred from that part as a run infers them. Columns: accuracy on the other files, and how many of them
 have another answer than in 8 bits. "divided by 257" is how 16-bit values were shown before.
 
-    python benchmarks/bench_samples.py --data ../shared/data/pictures/known --seeds 3
+    python benchmarks/bench_samples.py --data ../shared/data/pictures/known --seeds 3 --size 96
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ import torch
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks._shared import demo_files, parse, software_and_hardware
+from benchmarks._shared import parse, software_and_hardware
 from datasets.core.part import Part
 from datasets.images.opening import open_picture
 from datasets.images.settings import PictureSettings
 from datasets.kinds.picture import Picture
+from datasets.steps.reading import load_table
 from learners.backbones.building import build
 from learners.backbones.spec import NetworkSpec
 from learners.inference.embedding import extract_features
@@ -148,19 +149,14 @@ def settings_of(name: str, train: list[str]) -> PictureSettings | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="folder of class folders; default: demo:digits")
-    parser.add_argument("--each", type=int, default=40, help="pictures of a class")
+    parser.add_argument("--data", default="demo:digits", help="a source of pictures with labels")
+    parser.add_argument("--each", type=int, default=24, help="pictures of a class")
     parser.add_argument("--side", type=int, default=160, help="pixels")
-    parser.add_argument("--size", type=int, default=128, help="of the network's input")
+    parser.add_argument("--size", type=int, default=96, help="of the network's input")
     parser.add_argument("--seeds", type=int, default=3)
     options = parse(parser, each=4, size=48, seeds=1)
-    paths: dict[str, list[Path]] = {}
-    for path in (
-        sorted(Path(options.data).rglob("*.*")) if options.data else map(Path, demo_files(400))
-    ):
-        if path.suffix.lower() in (".jpg", ".png"):
-            top = path.relative_to(options.data).parts[0] if options.data else path.parent.name
-            paths.setdefault(top, []).append(path)
+    frame = load_table(options.data).frame
+    paths = {label: [*map(Path, rows["path"])] for label, rows in frame.groupby("label")}
     chosen = [(path, label) for label, all_of in enumerate(paths.values())
               for path in all_of[:: max(1, len(all_of) // options.each)][: options.each]]  # fmt: skip
     pictures = []
@@ -185,7 +181,7 @@ def main() -> None:
             for name, (_, copy_of) in VARIANTS.items():
                 samples = settings_of(name, [files[name][index] for index in train])
                 ranges[name] = (
-                    "" if samples is None else f"{samples.low[0]:.4g} to {samples.high[0]:.4g}"
+                    "" if samples is None else f"{samples.low[0]:.6g} to {samples.high[0]:.6g}"
                 )
                 if (name, samples) not in known:
                     bundle = Bundle(

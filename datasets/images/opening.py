@@ -55,7 +55,7 @@ _TIFF, _SUBFILE = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), 254
 MAX_PAGES = 65_536  # that are counted
 #: Pictures with a longer side, or more than `MAX_PIXELS`, are refused by their header, before any pixel is decoded.
 MAX_SIDE = 65_500
-#: Limit for HEIC and AVIF files, which are read completely to get at their header; no photo is as large.
+#: Limit for HEIC, AVIF and DICOM files, which are read completely to get at their header; no photo is as large.
 MAX_BYTES = 256 << 20
 #: Ways to make a picture square, of `Preprocessing`.
 RESIZE = ("crop", "pad", "squash")
@@ -309,9 +309,10 @@ def opened(
     BadFile : larger than ``MAX_PIXELS``.
     """
     with io.BytesIO(source) if isinstance(source, bytes) else open(local(source), "rb") as file:
-        head = file.read(64)
+        head = file.read(132)
         brands = head[8 : int.from_bytes(head[:4], "big")] if head[4:8] == b"ftyp" else b""
-        if brands and (size := file.seek(0, os.SEEK_END)) > MAX_BYTES:
+        is_dicom = head[128:] == b"DICM"  # which is read completely to get at its header
+        if (brands or is_dicom) and (size := file.seek(0, os.SEEK_END)) > MAX_BYTES:
             raise BadFile(
                 name, f"{size:,} bytes, more than the limit of {MAX_BYTES:,}: scale it down"
             )

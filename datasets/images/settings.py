@@ -50,6 +50,7 @@ class Stored(NamedTuple):
     colours : the channels are colours, and have one range together.
     pages : number of pages.
     knots : of each channel that is shown, its values at the fractions `KNOTS` of the pixels with data.
+    window : the stated range is one for readers, as of DICOM.
     """
 
     sort: str = ""
@@ -59,6 +60,7 @@ class Stored(NamedTuple):
     colours: bool = False
     pages: int = 1
     knots: tuple[tuple[float, ...], ...] = ()
+    window: bool = False
 
     @classmethod
     def of(cls, samples: Samples, pages: int, channels: Sequence[int] | None) -> Stored:
@@ -68,7 +70,7 @@ class Stored(NamedTuple):
         knots = tuple(_knots(counted(samples, group)) for group in groups)
         return cls(
             sort_of(samples), samples.values.dtype.kind, samples.bits, samples.stated,
-            samples.colours or samples.inks, pages, knots,
+            samples.colours or samples.inks, pages, knots, samples.window,
         )  # fmt: skip
 
     @property
@@ -225,7 +227,9 @@ def _range(deep: Sequence[Stored], *, whole: bool) -> tuple[list[tuple[float, fl
     if stated is not None and not others:
         low, high = stated
         # Wrong tags are common.
-        if low <= min(of[1] for of in knots) and max(of[-2] for of in knots) <= high:
+        if deep[0].window or (
+            low <= min(of[1] for of in knots) and max(of[-2] for of in knots) <= high
+        ):
             return [stated], "stated"
     if len(bits) == 1 and (own := min(bits)) % 8:
         return [(0.0, 2.0**own - 1)], "bits"
@@ -249,7 +253,7 @@ def _range(deep: Sequence[Stored], *, whole: bool) -> tuple[list[tuple[float, fl
         if full is not None:
             low, high, how = *full, "bits"
         elif all(one.number != "f" for one in deep):
-            low, high = math.floor(low), math.ceil(high)
+            low, high = math.floor(low + 1e-3), math.ceil(high - 1e-3)
         pairs.append((float(low), float(high if high > low else low + 1)))
     return pairs, how
 

@@ -62,6 +62,7 @@ class Samples(NamedTuple):
     inverted : the lowest value is white.
     inks : the channels are cyan, magenta, yellow and black.
     orientation : of EXIF, 1 to 8.
+    window : the stated range is what a reader of this picture is to see, and no range of the camera.
     """
 
     values: np.ndarray
@@ -73,6 +74,7 @@ class Samples(NamedTuple):
     inverted: bool = False
     inks: bool = False
     orientation: int = 1
+    window: bool = False
 
 
 def model_input(file: Any, preprocessing: dict[str, Any]) -> np.ndarray:
@@ -94,17 +96,49 @@ def short_side(size: int, crop: float) -> int:
 
 
 def open_any(file: Any, formats: tuple[str, ...] | None = None) -> Image.Image:
-    """Open a picture as Pillow does, and also a TIFF whose samples Pillow does not know."""
+    """Open a picture as Pillow does, and also a TIFF whose samples Pillow does not know, and a DICOM file."""
     try:
         return Image.open(file, formats=formats)
     except UnidentifiedImageError:
-        if hasattr(file, "seek"):
-            file.seek(0)
+        if not hasattr(file, "seek"):
+            with open(file, "rb") as opened:
+                file = io.BytesIO(opened.read())
+        file.seek(128)
+        if file.read(4) == b"DICM":
+            return _Dicom(file)
+        file.seek(0)
         try:
             return _AnyTiff(file)
         except (SyntaxError, TypeError, ValueError):
             pass
         raise
+
+
+class _Dicom(Image.Image):
+    """A DICOM file, whose frames are pages, by pydicom."""
+
+    format = "DICOM"
+
+    def __init__(self, file: Any) -> None:
+        super().__init__()
+        try:
+            import pydicom
+        except ModuleNotFoundError:
+            raise Unread(
+                "a DICOM file, which needs the package pydicom: pip install 'secondhand[dicom]', or convert it to TIFF"
+            ) from None
+        file.seek(0)
+        self.fp, self.data, self.frame = file, pydicom.dcmread(file), 0
+        if "PixelData" not in self.data:
+            raise Unread("a DICOM file without a picture")
+        self._size, self._mode = (int(self.data.Columns), int(self.data.Rows)), "F"
+        self.n_frames = int(self.data.get("NumberOfFrames") or 1)
+        self.is_animated = self.n_frames > 1
+
+    def seek(self, frame: int) -> None:
+        if not 0 <= frame < self.n_frames:
+            raise EOFError
+        self.frame = frame
 
 
 class _AnyTiff(TiffImagePlugin.TiffImageFile):
@@ -243,6 +277,8 @@ def own_range(
     samples: Samples, shown: Sequence[int], how: str | None = None
 ) -> tuple[list[float], list[float]]:
     """The values that become 0 and 255 by what a picture itself says: for all channels or for each of the ``shown``."""
+    if samples.window and samples.stated and how != "bits":
+        return [samples.stated[0]], [samples.stated[1]]
     if samples.bits == 8:
         return [0.0], [255.0]
     values = samples.values
@@ -270,7 +306,8 @@ def usual_range(
         ranges: Sequence[tuple[float, float]] = ((0.0, 1.0), (0.0, 255.0))
     else:
         ranges = [(0.0, 2.0**depth - 1) for depth in DEPTHS]
-    holds = next((one for one in ranges if one[0] <= low and high <= one[1]), None)
+    slack = 1e-9 * max(abs(low), abs(high))  # of interpolated quantiles
+    holds = next((one for one in ranges if one[0] <= low + slack and high - slack <= one[1]), None)
     return holds if holds and high - low >= filled * (holds[1] - holds[0]) else None
 
 
@@ -377,6 +414,8 @@ def samples_of(picture: Image.Image, settings: Mapping[str, Any] | None = None) 
         return _projected(picture, settings)
     if page:
         _turn_to(picture, page)
+    if isinstance(picture, _Dicom):
+        return _of_dicom(picture)
     if not is_deep(picture):
         return _of_8_bits(picture) if channels else None
     if picture.format == "TIFF":
@@ -501,6 +540,48 @@ def _of_tiff(picture: Any) -> Samples:
         inks=inks,
         orientation=tags.get(274, 1),
     )
+
+
+def _of_dicom(picture: _Dicom) -> Samples:
+    """The samples of a frame of a DICOM file, rescaled (PS3.3 C.11.1); its window is the range that it states (C.11.2)."""
+    from pydicom.pixels.utils import pixel_array
+
+    data = picture.data
+    kind = str(data.get("PhotometricInterpretation", "MONOCHROME2"))
+    try:
+        # Colours become RGB.
+        values = np.asarray(pixel_array(data, index=picture.frame))
+    except (RuntimeError, NotImplementedError, AttributeError) as error:
+        coded = getattr(data.file_meta, "TransferSyntaxUID", None)
+        name = getattr(coded, "name", "unknown")
+        raise Unread(
+            f"a DICOM file of {kind} in {name}, which is not read ({str(error)[:80]}): convert it to TIFF"
+        ) from None
+    if kind == "PALETTE COLOR":
+        raise Unread("a DICOM file of PALETTE COLOR, which is not read: convert it to TIFF")
+    values = values if values.ndim == 3 else values[..., None]
+    bits = int(data.get("BitsStored") or 8 * values.itemsize) if values.dtype.kind == "u" else 0
+    slope, offset = (
+        float(data.get(f"Rescale{name}", usual)) for name, usual in (("Slope", 1), ("Intercept", 0))
+    )
+    missing = data.get("PixelPaddingValue")
+    missing = None if missing is None else float(missing) * slope + offset
+    if (slope, offset) != (1.0, 0.0):
+        values, bits = values.astype(np.float32) * np.float32(slope) + np.float32(offset), 0
+    centre, width = (_first(data.get(f"Window{name}")) for name in ("Center", "Width"))
+    window = None
+    if centre is not None and width is not None and width > 1:
+        window = centre - 0.5 - (width - 1) / 2, centre - 0.5 + (width - 1) / 2
+    return Samples(
+        values, bits, window, missing, colours=values.shape[2] == 3, inverted=kind == "MONOCHROME1", window=window is not None,
+    )  # fmt: skip
+
+
+def _first(value: Any) -> float | None:
+    """A number, or the first of several."""
+    if value is None:
+        return None
+    return float(value[0] if hasattr(value, "__len__") and not isinstance(value, str) else value)
 
 
 def _sample_type(tags: Any) -> tuple[int, str]:

@@ -31,7 +31,7 @@ class Picture(Kind):
     name, help = "picture", "photos, or boxes in them"
     suffixes = (
         ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm",
-        ".heic", ".heif", ".hif", ".avif",
+        ".heic", ".heif", ".hif", ".avif", ".dcm",
     )  # fmt: skip
     parts = Box._fields
     media = "image"

@@ -38,6 +38,7 @@ FIGURES = {
     "bench_predict": r"ours, torch +\d+ files/s, of the bare rate \d+\.\d\d  \[[\s\S]*16 tokens: cached \d+ ms, uncached \d+ ms, cached / uncached \d",
     "bench_redraws": r"60 files, 1 redraws[\s\S]*accuracy +95\.0 +\d[\s\S]*guarantee +95\.0 +100\.0",
     "bench_render": r"librosa, default size +\d[\s\S]*gwpy, by hand +\d",
+    "bench_samples": r"\| 12 bits \| 0 to 4095 \|[\s\S]*divided by 257 \| 0 to 65535 \|",
     "bench_spans": r"spans: found \d+\.\d[\s\S]*hand: false_alarms \d",
     "bench_speakers": r"ours +\d\.\d{3}[\s\S]*above peer",
     "bench_suggest": r"digits +labels[\s\S]*suggested +\d\.\d{3}[\s\S]*5 of 200 chosen in[\s\S]*searched in \d",
@@ -53,7 +54,7 @@ def test_each_is_tried_and_backs_a_figure() -> None:
     assert scripts == FIGURES.keys()
     read = (FOLDER / "README.md").read_text("utf-8")
     assert [name for name in scripts if f"python benchmarks/{name}.py " not in read] == []
-    assert len([*FOLDER.glob("*.py")]) <= 21
+    assert len([*FOLDER.glob("*.py")]) <= 22
 
 
 class Here(_shared.Side):
@@ -90,7 +91,7 @@ def start_run(words: list[str], **options: Any) -> subprocess.Popen[str] | Progr
 #: Those that take over four seconds of a core. `make bench` runs them all at these sizes.
 LONG = {
     "bench_app", "bench_buckets", "bench_epoch", "bench_events", "bench_few", "bench_fuzz", "bench_kills", "bench_many_files", "bench_render",
-    "bench_spans", "bench_speakers", "bench_time_to_accuracy", "bench_unknown", "check_real_data",
+    "bench_samples", "bench_spans", "bench_speakers", "bench_time_to_accuracy", "bench_unknown", "check_real_data",
 }  # fmt: skip
 
 

@@ -61,6 +61,15 @@ def test_hot_pixels_do_not_count() -> None:
     np.testing.assert_allclose([low, high], expected, atol=8)
 
 
+def test_a_hot_pixel_of_a_tiny_picture_does_not_count() -> None:
+    """It is more than a thousandth of these."""
+    pictures = [
+        np.append(RNG.permutation(np.linspace(0, 4095, 63).round()), 65535) for _ in range(5)
+    ]
+    stored = [grey(picture.reshape(8, 8).astype(np.uint16)) for picture in pictures]
+    assert range_of(stored) == ((0.0,), (4095.0,), "bits")
+
+
 def test_missing_values_do_not_count() -> None:
     land = [RNG.normal(200, 30, (60, 60)).astype(np.float32) for _ in range(5)]
     without = range_of([*map(grey, land)])
