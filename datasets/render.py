@@ -231,7 +231,8 @@ def _photos(
     }
     stored = [look.stored for look in found.values()]
     samples, how = kind.samples([one for one in stored if one is not None], flags)
-    describe.log_lines(describe.pages_found(stored, flags["page"]))
+    if flags["page"] is None and flags["channels"] is None:
+        describe.log_lines(describe.pages_found(stored))
     describe.log_lines(describe.samples_found(samples, how, stored))
     return partial(_photo, samples), [*found], bad
 

@@ -402,7 +402,7 @@ def samples_of(picture: Image.Image, settings: Mapping[str, Any] | None = None) 
     """The samples of an opened picture as they are stored; None for one of 8 bits, which Pillow decodes.
 
     ``settings`` : ``page`` to read, from 0, or "max": the largest value of each pixel over all pages; with ``channels``
-    those of 8-bit pictures are samples, too.
+    those of 8-bit pictures are samples, too, and of the first page those of the pages behind it, as microscopes store them.
 
     Raises
     ------
@@ -414,6 +414,33 @@ def samples_of(picture: Image.Image, settings: Mapping[str, Any] | None = None) 
         return _projected(picture, settings)
     if page:
         _turn_to(picture, page)
+    samples = _of_page(picture, channels)
+    if channels and samples and not page and max(channels) >= samples.values.shape[2]:
+        return _over_pages(picture, samples, channels)
+    return samples
+
+
+def _over_pages(picture: Image.Image, first: Samples, channels: Sequence[int]) -> Samples:
+    """The first page with the channels of the pages behind it, as far as they are shown."""
+    found, pages = [first.values], _pages(picture)
+    next(pages)
+    for _ in pages:
+        if sum(values.shape[2] for values in found) > max(channels):
+            break
+        _check_page(picture)
+        one = _of_page(picture, channels)
+        if (
+            one is None
+            or one.values.shape != first.values.shape
+            or one.values.dtype != first.values.dtype
+        ):
+            break
+        found.append(one.values)
+    return first._replace(values=np.concatenate(found, axis=2), colours=False, alpha=False)
+
+
+def _of_page(picture: Image.Image, channels: Sequence[int] | None) -> Samples | None:
+    """The samples of a page as they are stored, see `samples_of`."""
     if isinstance(picture, _Dicom):
         return _of_dicom(picture)
     if not is_deep(picture):
@@ -482,11 +509,11 @@ def _projected(picture: Image.Image, settings: Mapping[str, Any]) -> Samples:
     """The largest value of each pixel over the pages."""
     most: Samples | None = None
     pixels = 0
-    for number in _pages(picture):
+    for _ in _pages(picture):
         pixels += _check_page(picture)
         if pixels > _MAX_PROJECTED:
             raise Unread(f"more than {_MAX_PROJECTED:,} pixels on its pages: choose one by --page")
-        one = samples_of(picture, {**settings, "page": number}) or _of_8_bits(picture)
+        one = _of_page(picture, settings.get("channels")) or _of_8_bits(picture)
         if most is None:
             most = one
         elif one.values.shape != most.values.shape or one.values.dtype != most.values.dtype:

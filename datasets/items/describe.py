@@ -82,10 +82,10 @@ def lengths_found(found: Lengths) -> Iterator[Line]:
         )
 
 
-def pages_found(stored: Iterable[Stored | None], page: int | str | None) -> Iterator[Line]:
-    """A line for the log on pictures of several pages, unless one is chosen."""
+def pages_found(stored: Iterable[Stored | None]) -> Iterator[Line]:
+    """A line for the log on pictures of several pages, of which none is chosen."""
     counts = [one.pages for one in stored if one is not None and one.pages > 1]
-    if counts and page is None:
+    if counts:
         most = f"up to {max(counts)} pages" if len({*counts}) > 1 else f"{counts[0]} pages"
         yield (
             logging.WARNING,

@@ -20,6 +20,7 @@ def check(items: Items, asked: Asked) -> Items:
     frame, bad = usable_rows(
         items.frame, items.kind, looks, check=asked.check, lookup=lookup, settings=settings
     )
-    page = asked.of(SampleSettings).page
-    describe.log_lines(describe.pages_found([look.stored for look in looks.values()], page))
+    flags, stored = asked.of(SampleSettings), [look.stored for look in looks.values()]
+    if flags.page is None and flags.channels is None:
+        describe.log_lines(describe.pages_found(stored))
     return replace(items, frame=frame).leaving_out(bad).knowing(Looks(looks))

@@ -381,6 +381,24 @@ def test_a_page_or_the_largest_of_all_is_shown(kind: str) -> None:
         open_picture(data, samples=PictureSettings(page=4))
 
 
+@pytest.mark.parametrize("kind", ["u1", "u2"])
+def test_channels_that_are_pages_count_on_over_the_pages(kind: str) -> None:
+    pages = RNG.integers(0, 200, (5, *SHAPE)).astype(kind)
+    fixed = {"range": "fixed", "low": (0.0,), "high": (255.0,)}
+    for page in (None, 0):
+        settings = PictureSettings(**fixed, channels=(0, 4, 2), page=page)
+        drawn = np.asarray(open_picture(tiff(pages), samples=settings))
+        np.testing.assert_array_equal(drawn, np.moveaxis(pages[[0, 4, 2]], 0, -1))
+    with pytest.raises(BadFile, match=r"no channel 5: there are channels 0 to 4"):
+        open_picture(tiff(pages), samples=PictureSettings(channels=(5,)))
+    pairs = RNG.integers(0, 200, (2, *SHAPE, 3)).astype(kind)
+    data = tiff(pairs, photometric="rgb")
+    drawn = np.asarray(open_picture(data, samples=PictureSettings(**fixed, channels=(4, 0, 5))))
+    np.testing.assert_array_equal(
+        drawn, np.stack([pairs[1, ..., 1], pairs[0, ..., 0], pairs[1, ..., 2]], -1)
+    )
+
+
 def test_pages_are_told_once_unless_one_is_chosen(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
