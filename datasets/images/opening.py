@@ -41,7 +41,7 @@ from datasets.images.standalone import (
     samples_of,
     short_side,
 )
-from datasets.images.upstream import planes_described, quieten_libtiff, rle4_decoded
+from datasets.images.upstream import planes_described, quieten_tiff, rle4_decoded
 
 log = logging.getLogger(__name__)
 
@@ -327,7 +327,7 @@ def opened(
             yield picture, file
         else:
             if head[:4] in _TIFF:
-                quieten_libtiff()
+                quieten_tiff()
             picture = open_any(file, FORMATS)
             _check_size(picture, name)
             yield rle4_decoded(planes_described(picture), file), file

@@ -1,4 +1,4 @@
-"""Turns a picture file into a network's input, with NumPy and Pillow only.
+"""Turns a picture file into a network's input, with NumPy and Pillow only, and pydicom for DICOM.
 
 Training and prediction use these functions. An exported model contains this source file as its metadata
 ``secondhand.onnx_input``, for programs that do not have this project.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -16,10 +17,11 @@ _SAMPLES, _PLANAR = 277, 284
 
 
 @cache
-def quieten_libtiff() -> None:
-    """Keep libtiff, which Pillow's wheels bring along, from printing what is wrong with a file; Pillow raises it, too."""
+def quieten_tiff() -> None:
+    """Keep libtiff, which Pillow's wheels bring along, and Pillow from printing what is wrong with a file; it is raised, too."""
     import PIL
 
+    logging.getLogger("PIL.TiffImagePlugin").setLevel(logging.CRITICAL)
     folder = Path(PIL.__file__).parent
     for place in (folder.parent / "pillow.libs", folder / ".dylibs"):
         for file in place.glob("libtiff*"):

@@ -473,7 +473,7 @@ def test_every_truncation_is_a_bad_file_or_a_picture() -> None:
                 assert open_picture(data[:end]).size == SHAPE[::-1]
 
 
-def test_libtiff_prints_nothing(tmp_path: Path) -> None:
+def test_nothing_is_printed_of_a_damaged_file_or_many_channels(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     Image.fromarray(RNG.integers(0, 256, (64, 64), dtype=np.uint8)).save(
         buffer, "TIFF", compression="tiff_lzw"
@@ -481,14 +481,18 @@ def test_libtiff_prints_nothing(tmp_path: Path) -> None:
     data = bytearray(buffer.getvalue())
     data[200:3000] = bytes(2800)
     (tmp_path / "a.tif").write_bytes(data)
+    nine = tiff(RNG.integers(0, 4096, (*SHAPE, 9)).astype(np.uint16), planarconfig="contig")
+    (tmp_path / "nine.tif").write_bytes(nine)
     code = (
         "import sys\nfrom datasets.images.opening import open_picture\nfrom datasets.core.errors import BadFile\n"
-        "try:\n    open_picture(sys.argv[1])\nexcept BadFile as error:\n    print('bad')\n"
+        "for path in sys.argv[1:]:\n"
+        "    try:\n        open_picture(path)\n    except BadFile as error:\n        print('9 channels' in str(error))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "a.tif"], capture_output=True, text=True, check=True
-    )
-    assert (done.stdout, done.stderr) == ("bad\n", "")
+        [sys.executable, "-c", code, tmp_path / "a.tif", tmp_path / "nine.tif"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("False\nTrue\n", "")
 
 
 def test_orientation_white_and_opacity_hold_at_every_depth() -> None:
