@@ -452,13 +452,23 @@ def _of_page(picture: Image.Image, channels: Sequence[int] | None) -> Samples | 
         alpha = values.shape[2] in (2, 4)
         turned = picture.getexif().get(0x0112, 1)
         return Samples(values, 16, colours=True, alpha=alpha, orientation=turned)
-    # With another maximum than 65535 it has a decoder of its own.
-    scaled = picture.format == "PPM" and picture.tile[0][0] != "raw"  # type: ignore[attr-defined]
-    values = np.asarray(picture)[..., None]
     if picture.mode == "F":
-        return Samples(values, 0)
-    # Pillow scales a PGM of more than 8 bits to 0 to 65535, by its highest value, and calls it 32-bit.
-    return Samples(values.astype(np.uint16), 16, stated=(0.0, 65535.0) if scaled else None)
+        return Samples(np.asarray(picture)[..., None], 0)
+    return _of_pnm(picture)
+
+
+def _of_pnm(picture: Any) -> Samples:
+    """The samples of a PGM or PPM of more than 8 bits, which Pillow scales to 16, or colours to 8, by the stated maximum."""
+    codec, _, offset, arguments = picture.tile[0]
+    if codec == "ppm_plain":
+        return Samples(np.asarray(picture).astype(np.uint16)[..., None], 16)
+    (width, height), count = picture.size, len(picture.getbands())
+    picture.fp.seek(offset)
+    data = picture.fp.read(2 * width * height * count)
+    values = np.frombuffer(data, ">u2").reshape(height, width, count).astype(np.uint16)
+    maximum = 65535 if isinstance(arguments, str) else float(arguments[-1])
+    stated = None if maximum == 65535 else (0.0, maximum)
+    return Samples(values, 16, stated, colours=True, window=stated is not None)
 
 
 def is_deep(picture: Image.Image) -> bool:
@@ -475,6 +485,9 @@ def is_deep(picture: Image.Image) -> bool:
             str(tile[3]).endswith(";16B")
             for tile in picture.tile  # type: ignore[attr-defined]
         )
+    if picture.format == "PPM" and picture.mode == "RGB":
+        codec, _, _, arguments = picture.tile[0]  # type: ignore[attr-defined]
+        return codec == "ppm" and int(arguments[-1]) > 255
     return picture.mode.startswith("I") or picture.mode == "F"
 
 

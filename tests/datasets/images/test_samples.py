@@ -322,12 +322,29 @@ def test_a_stated_depth_counts_if_it_can_be(tags: tuple[int, int], highest: int)
     np.testing.assert_array_equal(drawn, np.rint(values / highest * 255))
 
 
-@pytest.mark.parametrize(("maximum", "highest"), [(4095, 4095), (65535, 1023)])
-def test_the_maximum_of_a_pgm_counts_if_it_says_something(maximum: int, highest: int) -> None:
-    values = RNG.integers(0, 1000, SHAPE).astype(np.uint16)
-    data = f"P5\n53 37\n{maximum}\n".encode() + values.astype(">u2").tobytes()
-    drawn = np.asarray(open_picture(data))[..., 0]
-    np.testing.assert_allclose(drawn, values / highest * 255, atol=0.51)
+@pytest.mark.parametrize(
+    ("maximum", "highest"), [(4095, 4095), (1000, 1000), (65535, 1023), (255, 255)]
+)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_maximum_of_a_pgm_or_ppm_counts_if_it_says_something(
+    maximum: int, highest: int, channels: int
+) -> None:
+    values = RNG.integers(0, min(1000, maximum), (*SHAPE, channels)).astype(np.uint16)
+    kind, stored_as = "P6" if channels == 3 else "P5", ">u2" if maximum > 255 else "u1"
+    data = f"{kind}\n53 37\n{maximum}\n".encode() + values.astype(stored_as).tobytes()
+    drawn = np.asarray(open_picture(data))
+    expected = np.broadcast_to(values / highest * 255, drawn.shape)
+    np.testing.assert_allclose(drawn, expected, atol=0.51)
+    with pytest.raises(BadFile, match="damaged"):
+        open_picture(data[:-9])
+
+
+def test_numbers_in_words_are_read_as_pillow_scales_them() -> None:
+    values = RNG.integers(0, 4096, (4, 5))
+    data = b"P2\n5 4\n4095\n" + " ".join(map(str, values.ravel())).encode()
+    np.testing.assert_allclose(
+        np.asarray(open_picture(data))[..., 0], values / 4095 * 255, atol=0.51
+    )
 
 
 def test_own_quantiles_leave_out_a_thousandth_at_either_end() -> None:
