@@ -128,7 +128,9 @@ def input_panels(predictor: Predictor, part: Part, class_index: int | None) -> l
     preprocessing, spectrogram = predictor.bundle.preprocessing, predictor.spectrogram
     whole = None
     if spectrogram is None:
-        picture = preprocessing.fit(open_picture(part.path, at_least=preprocessing.needs))
+        picture = preprocessing.fit(
+            open_picture(part.path, at_least=preprocessing.needs, samples=preprocessing.samples)
+        )
         panels = [Panel(picture, f"Input of the model: {picture.width} x {picture.height} pixels")]
     else:
         signal = spectrogram.read(part)

@@ -23,6 +23,7 @@ from app.views import QUIET, note_html
 from datasets.core.errors import SecondhandError, counted
 from datasets.images.opening import open_picture
 from datasets.items.describe import summary as left_out
+from datasets.items.facts import Seen
 from datasets.items.items import Items
 from datasets.items.settings import DataSettings, SignalSettings, SplitSettings
 from datasets.kinds.base import drawn_kinds
@@ -93,7 +94,7 @@ def _examples(table: Items) -> dict[str, str]:
     for label, path in first.items():
         try:
             if spectrogram is None:
-                picture = open_picture(path, at_least=SIDE)
+                picture = open_picture(path, at_least=SIDE, samples=table.fact(Seen).settings)
             else:
                 picture = spectrogram.image(spectrogram.read(path)).convert("RGB")
             pictures[str(label)] = page_picture(picture, SIDE)

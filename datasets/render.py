@@ -1,6 +1,10 @@
 """usage: secondhand render FILE... --out FOLDER [flags]
 
-Write spectrograms of sound files and Q-scans of strain files as PNG pictures, without training.
+Write spectrograms of sound files, Q-scans of strain files, and pictures of instruments as a network sees them as PNG
+pictures, without training.
+
+Pictures that are not of 8 bits are drawn by one range for all, which is inferred from them as a training infers it; all pictures
+are upright and in RGB. In a folder with sound or strain files pictures are left out.
 
 A recording longer than the window gives one picture per window. The pictures have no axes unless you give --axes
 (strain). The folders below the files' common folder are kept below --out, so files of two places keep most of their
@@ -9,6 +13,7 @@ out, and why. Exit status: 0; 3 if some files could not be rendered; 2 for a wro
 
 examples:
   secondhand render calls/*.wav --out pictures/
+  secondhand render cells/ --range 0 4095 --page max --out pictures/
   secondhand render strain/*.hdf5 --at 1126259462.4 --axes --out pictures/
 """
 
@@ -19,7 +24,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
@@ -33,10 +38,12 @@ from datasets.core.files import write_beside
 from datasets.core.part import Part, parts_of
 from datasets.core.processes import check_files_isolated
 from datasets.core.scanning import files_below
-from datasets.kinds.base import KINDS, drawn_kinds, kind_of
+from datasets.images.options import SampleSettings
+from datasets.kinds.base import KINDS, Kind, drawn_kinds, kind_of, photo_kinds
 from datasets.spectrograms.workers import WORKERS, WorkersSettings
 
 if TYPE_CHECKING:
+    from datasets.images.settings import PictureSettings
     from datasets.spectrograms.settings import SpectrogramSettings
 
 
@@ -51,7 +58,7 @@ class RenderSettings(Checked):
     ``added`` : the settings of `datasets.spectrograms.workers`.
     """
 
-    files: list[str] = positional("Sound or strain files, or folders of them.")
+    files: list[str] = positional("Sound or strain files, pictures, or folders of them.")
     out: str = option(MISSING, "Folder to write the pictures to.", metavar="FOLDER")
     overwrite: bool = option(False, "Replace pictures that exist at --out.")
     kind: str = option(
@@ -94,11 +101,13 @@ class RenderSettings(Checked):
         metavar="NAME",
     )
     size: tuple[int, int] = option((224, 224), "Sound: height and width of the picture in pixels.")
+    samples: SampleSettings = SampleSettings()
     added: tuple[WorkersSettings, ...] = ()
 
     @property
     def sections(self) -> dict[str, Any]:
-        return {"": self, **{section.name: section for section in self.added}}
+        added = {section.name: section for section in self.added}
+        return {"": self, "samples": self.samples, **added}
 
 
 def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejected]]:
@@ -122,10 +131,9 @@ def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejec
     listed, rejected = _by_kind(options.files, options.kind)
     for name in listed:
         kind = KINDS.get(name)
-        if kind is None or kind.settings() is None:
-            raise SecondhandError(
-                f"invalid settings: --kind {name!r} (must be auto, {', '.join(drawn_kinds())})"
-            )
+        if kind is None or (kind.settings() is None and not kind.photo):
+            kinds = ", ".join([*drawn_kinds(), *photo_kinds()])
+            raise SecondhandError(f"invalid settings: --kind {name!r} (must be auto, {kinds})")
         if options.axes and not kind.gps:
             raise SecondhandError(
                 f"--axes draws strain, not {name}. Leave it out, or name strain files alone"
@@ -136,9 +144,15 @@ def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejec
         raise SecondhandError(f"--out {options.out}: is a file. Name a folder")
     target.mkdir(parents=True, exist_ok=True)
     cache = PictureCache(options.cache_dir)
-    planned = []
+    planned, photos = [], list[tuple[str, Path]]()
+    draw_photo: Callable[[str], bytes] | None = None
     for file_kind, paths in listed.items():
         of = KINDS[file_kind]
+        if of.photo:
+            draw_photo, paths, bad = _photos(of, paths, vars(options.samples), options.workers)
+            rejected += bad
+            photos = [(path, target / _picture_name(names[path], Part(path))) for path in paths]
+            continue
         checks = check_files_isolated(of.open, paths)
         rejected += [check for check in checks if isinstance(check, Rejected)]
         paths = [p for p, check in zip(paths, checks, strict=True) if check is None]
@@ -159,12 +173,20 @@ def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejec
             parts = parts_of(windows)
             copies = [target / _picture_name(names[part.path], part) for part in parts]
             planned.append((parts, copies, rendering))
-    existing = (copy for _, copies, _ in planned for copy in copies if copy.exists())
+    copies_of_all = [*(copy for _, copies, _ in planned for copy in copies), *dict(photos).values()]
+    existing = (copy for copy in copies_of_all if copy.exists())
     if not options.overwrite and (first := next(existing, None)) is not None:
         raise SecondhandError(
             f"--out {options.out}: {first} exists. Name another folder, or give --overwrite"
         )
     rendered = []
+    if draw_photo is not None:
+        drawn = check_files_isolated(draw_photo, [path for path, _ in photos], options.workers)
+        for (path, copy), result in zip(photos, drawn, strict=True):
+            if isinstance(result, Rejected):
+                rejected.append(result)
+            elif result is not None:
+                rendered.append((as_path(path), _written(result, copy)))
     with contextlib.ExitStack() as stack:
         elsewhere = None
         if (others := next((one for one in options.added if one.chosen), None)) is not None:
@@ -183,10 +205,47 @@ def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejec
             for part, copy, picture in zip(parts, copies, pictures, strict=True):
                 if isinstance(picture, Path | bytes):
                     data = picture if isinstance(picture, bytes) else picture.read_bytes()
-                    copy.parent.mkdir(parents=True, exist_ok=True)
-                    write_beside(copy, data, durable=False)
-                    rendered.append((as_path(file_at(part.path)), copy))
+                    rendered.append((as_path(file_at(part.path)), _written(data, copy)))
     return rendered, rejected
+
+
+def _written(data: bytes, copy: Path) -> Path:
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    write_beside(copy, data, durable=False)
+    return copy
+
+
+def _photos(
+    kind: Kind, paths: Sequence[str], flags: Mapping[str, Any], workers: int | None
+) -> tuple[Callable[[str], bytes], list[str], list[Rejected]]:
+    """What draws pictures, by settings that are inferred from them; those that can be read, and the others."""
+    from datasets.items import describe
+
+    look = partial(kind.look, whole=True, settings=dict(flags))
+    looks = check_files_isolated(look, paths, workers)
+    bad = [look for look in looks if isinstance(look, Rejected)]
+    found = {
+        path: look
+        for path, look in zip(paths, looks, strict=True)
+        if not isinstance(look, Rejected) and look is not None
+    }
+    stored = [look.stored for look in found.values()]
+    samples, how = kind.samples([one for one in stored if one is not None], flags)
+    if flags["page"] is None and flags["channels"] is None:
+        describe.log_lines(describe.pages_found(stored))
+    describe.log_lines(describe.samples_found(samples, how, stored))
+    return partial(_photo, samples), [*found], bad
+
+
+def _photo(samples: PictureSettings | None, path: str) -> bytes:
+    """PNG of a picture."""
+    import io
+
+    from datasets.images.opening import open_picture
+
+    buffer = io.BytesIO()
+    open_picture(path, samples=samples).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
 
 
 def _drawn(rendering: SpectrogramSettings, at: float | None, path: str) -> bytes:
@@ -196,30 +255,34 @@ def _drawn(rendering: SpectrogramSettings, at: float | None, path: str) -> bytes
 def _by_kind(
     files: Iterable[str | os.PathLike[str]], kind: str
 ) -> tuple[dict[str, list[str]], list[Rejected]]:
-    """Files, and the sound and strain files in folders, by kind; and the rejected files of other kinds."""
+    """Files, and the sound and strain files or else the pictures in folders, by kind; and the rejected files of other kinds."""
     paths: list[str] = []
     rejected: list[Rejected] = []
-    drawn = drawn_kinds()
+    drawn, photos = drawn_kinds(), photo_kinds()
     for name in files:
         name = contents(without_secrets(str(name)))
         if is_folder(name):
             inside, bad = files_below(name)
             rejected += bad
-            inside = [path for path in inside if kind_of(path) in drawn]
+            signals = [path for path in inside if kind_of(path) in drawn]
+            pictures = [path for path in inside if kind_of(path) in photos]
+            inside = pictures if kind in photos else signals or pictures
             if not inside:
-                raise SecondhandError(f"{name}: no sound or strain files in this folder")
+                raise SecondhandError(
+                    f"{name}: no sound or strain files or pictures in this folder"
+                )
             paths += inside
         else:
             paths.append(name)
     if not paths:
-        raise SecondhandError("no files. Name sound or strain files, or folders of them")
+        raise SecondhandError("no files. Name sound or strain files, pictures, or folders of them")
     listed: dict[str, list[str]] = {}
     for path in dict.fromkeys(paths):
         file_kind = kind_of(path) if kind == "auto" else kind
-        if file_kind in drawn or kind != "auto":
+        if file_kind in (*drawn, *photos) or kind != "auto":
             listed.setdefault(str(file_kind), []).append(path)
         else:
-            why = "not a sound or strain file by its ending; name its kind with --kind"
+            why = "not a sound or strain file or picture by its ending; name its kind with --kind"
             rejected.append(Rejected(path, why))
     return listed, rejected
 
@@ -247,11 +310,12 @@ def _picture_name(name: Path, part: Part) -> Path:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     others = WORKERS.ours().values()
-    parser = Parser(__doc__, RenderSettings, *others, files=True)
+    parser = Parser(__doc__, RenderSettings, SampleSettings, *others, files=True)
     try:
         values = parser.chosen(argv)
+        (samples,) = take_sections(values, (SampleSettings,))
         added = take_sections(values, others)
-        settings = RenderSettings(**values, added=added)
+        settings = RenderSettings(**values, samples=samples, added=added)
         settings.check()
         return _run(settings)
     except SecondhandError as error:
@@ -261,6 +325,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: RenderSettings) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("datasets.items").setLevel(logging.INFO)  # how pictures are drawn
     rendered, rejected = render(options)
     for source, picture in rendered:
         print(f"{source}\t{picture}")

@@ -15,7 +15,7 @@ from datasets.cli.parser import Parser, help_of, members, shown_default
 COMMANDS = tuple(secondhand.commands.COMMANDS.ours())
 #: What a flag takes, in words.
 KINDS = {
-    int: "whole number", float: "number", str: "text", Path: "path", list[str]: "text",
+    int: "whole number", float: "number", str: "text", Path: "path", list[str]: "text", list[float]: "numbers",
     tuple[int, int]: "two whole numbers",
 }  # fmt: skip
 

@@ -44,6 +44,7 @@ _TYPES: dict[Any, tuple[str | None, str, tuple[type, ...]]] = {
     str: (None, "text", ()),
     bool: (None, "yes or no", (bool,)),
     list[str]: (None, "texts", (list,)),
+    list[float]: ("X", "numbers", (list,)),
     tuple[int, int]: ("H,W", "two whole numbers", (list, tuple)),
 }
 _SWITCH = "A switch takes no value: write {}."
@@ -96,8 +97,9 @@ def _converted(kind: Any, value: Any) -> Any:
         return remembered(value) if kind is str else as_path(value)
     if type(value) not in _TYPES[kind][2]:
         raise ValueError
-    if kind == list[str]:
-        return [_converted(str, one) for one in value]
+    if kind in (list[str], list[float]):
+        (of,) = get_args(kind)
+        return [_converted(of, one) for one in value]
     if kind == tuple[int, int]:
         height, width = (_converted(int, one) for one in value)
         return height, width
@@ -393,7 +395,7 @@ def _keywords(item: Field[Any], hint: Any) -> dict[str, Any]:
     keywords["metavar"] = item.metadata["metavar"] or metavar(hint)
     if kinds == [list[str]] or item.metadata["once"]:
         keywords["action"] = "append"
-    elif list[str] in kinds:
+    elif list[str] in kinds or list[float] in kinds:
         keywords |= {"action": "extend", "nargs": "+"}
     if item.metadata["bare"] is not None:
         keywords |= {"nargs": "?", "const": item.metadata["bare"]}

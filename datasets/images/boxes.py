@@ -10,6 +10,7 @@ from PIL import Image
 
 from datasets.core.part import Box, Part
 from datasets.images.opening import open_picture
+from datasets.images.settings import PictureSettings
 
 #: Margin around a box, as a fraction of its longer side. A backbone's centre crop (`Preprocessing.crop`, 0.875 of
 #: the short side) then still shows the whole box.
@@ -19,13 +20,15 @@ _SCALE = 1 + 2 * MARGIN
 _FAR = 0.5
 
 
-def open_part(part: Part, *, at_least: int, allow_truncated: bool) -> Image.Image:
-    """A picture, or its box, whose short side keeps ``at_least`` pixels; raises BadFile as `open_picture`."""
-    if part.box is None:
-        return open_picture(part.path, at_least=at_least, allow_truncated=allow_truncated)
-    size = size_to_crop(part.box, at_least)
-    picture = open_picture(part.path, at_least=size, allow_truncated=allow_truncated)
-    return crop_to(part.box, picture)
+def open_part(
+    part: Part, *, at_least: int, allow_truncated: bool, samples: PictureSettings | None = None
+) -> Image.Image:
+    """A picture, or its box, whose short side keeps ``at_least`` pixels; ``samples`` and errors as of `open_picture`."""
+    size = at_least if part.box is None else size_to_crop(part.box, at_least)
+    picture = open_picture(
+        part.path, at_least=size, allow_truncated=allow_truncated, samples=samples
+    )
+    return picture if part.box is None else crop_to(part.box, picture)
 
 
 def crop_name(part: Part) -> str:

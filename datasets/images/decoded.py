@@ -33,7 +33,7 @@ from datasets.images.standalone import fit
 
 log = logging.getLogger(__name__)
 
-MAGIC = b"secondhand pixels 1"
+MAGIC = b"secondhand pixels 2"
 HEAD = 64  # bytes before the pixels
 #: Largest ratio of the sides of a random crop, fastai's.
 RATIO = 4 / 3
@@ -167,7 +167,8 @@ class PictureOpener:
         self.side = min(math.ceil(preprocessing.size / narrowest), preprocessing.needs)
         p = preprocessing
         size = p.size if p.width is None else "{} x {}".format(*p.shape)
-        how = f"{p.interpolation} {p.resize} {p.mean} {p.needs}"
+        self.samples = "" if p.samples is None else f" {p.samples}"
+        how = f"{p.interpolation} {p.resize} {p.mean} {p.needs}{self.samples}"
         self.fitted, self.larger = f"fit {size} {p.crop} {how}", f"short side {self.side} {how}"
 
     def bytes_for(self, train: int, others: int) -> int:
@@ -183,8 +184,10 @@ class PictureOpener:
 
     def open_for_page(self, part: Part, side: int) -> Image.Image:
         """The part of a picture, scaled down while its short side keeps at least ``side`` pixels."""
-        decode = partial(open_part, at_least=side, allow_truncated=self.allow_truncated)
-        return self._through(part, f"at least {side}", lambda picture: picture, decode)
+        decode = partial(self._decode, at_least=side)
+        return self._through(
+            part, f"at least {side}{self.samples}", lambda picture: picture, decode
+        )
 
     def open_spectrogram(self, path: Path) -> Image.Image:
         """Open a cached spectrogram as the input of the network."""
@@ -216,9 +219,14 @@ class PictureOpener:
         name = variant + crop_name(part)
         return self.store.get(part.path, name, lambda: make(decode(part)))
 
-    def _decode(self, part: Part) -> Image.Image:
-        needs = self.preprocessing.needs
-        return open_part(part, at_least=needs, allow_truncated=self.allow_truncated)
+    def _decode(self, part: Part, at_least: int | None = None) -> Image.Image:
+        needs, samples = self.preprocessing.needs, self.preprocessing.samples
+        return open_part(
+            part,
+            at_least=needs if at_least is None else at_least,
+            allow_truncated=self.allow_truncated,
+            samples=samples,
+        )
 
     def _scaled_down(self, picture: Image.Image) -> Image.Image:
         p = self.preprocessing

@@ -11,9 +11,12 @@ import io
 import logging
 import os
 import re
+import struct
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -27,8 +30,19 @@ from datasets.core.checked import check_fields, one_of
 from datasets.core.errors import ALLOW_TRUNCATED, BadFile, SecondhandError, first_line
 from datasets.core.limits import unread
 from datasets.core.shipped import needed_to_read
-from datasets.images.standalone import fit, rgb, short_side
-from datasets.images.upstream import planes_described, rle4_decoded
+from datasets.images.settings import PictureSettings
+from datasets.images.standalone import (
+    MAX_PIXELS,
+    Samples,
+    Unread,
+    draw,
+    eight_bits,
+    fit,
+    open_any,
+    samples_of,
+    short_side,
+)
+from datasets.images.upstream import planes_described, quieten_tiff, rle4_decoded
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +51,12 @@ _END = b"\xff\xd9"  # the marker that ends a JPEG
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "AVIF")
 #: Brands of photos in HEVC, as phones take them. AVIF files may have "mif1" and "msf1", too.
 _HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
-#: Larger pictures are refused by their header, before any pixel is decoded.
-MAX_PIXELS = 120_000_000
+#: How a TIFF begins, and its tag of what a page is: bit 0 says a smaller copy of another one.
+_TIFF, _SUBFILE = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), 254
+MAX_PAGES = 65_536  # that are counted
+#: Pictures with a longer side, or more than `MAX_PIXELS`, are refused by their header, before any pixel is decoded.
 MAX_SIDE = 65_500
-#: Limit for HEIC and AVIF files, which are read completely to get at their header; no photo is as large.
+#: Limit for HEIC, AVIF and DICOM files, which are read completely to get at their header; no photo is as large.
 MAX_BYTES = 256 << 20
 #: Ways to make a picture square, of `Preprocessing`.
 RESIZE = ("crop", "pad", "squash")
@@ -71,6 +87,8 @@ class Preprocessing:
         whose edges are data) or "pad" (all of it in its shape, with borders of the colour ``mean``).
     width : width in pixels, 8 to 4096, of an input of ``size`` x ``width`` that is not square; then the
         whole picture is squeezed. None: square.
+    samples : how pictures that are not of 8 bits become so; None: each by its own bits or quantiles. Of all settings the
+        one that the training files determine.
 
     Raises
     ------
@@ -84,6 +102,7 @@ class Preprocessing:
     crop: Annotated[float, Meta(ge=0.01, le=1)] = 0.875
     resize: Annotated[str, one_of(*RESIZE)] = "crop"
     width: Side | None = None
+    samples: PictureSettings | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "preprocessing")
@@ -98,8 +117,9 @@ class Preprocessing:
         return self.size, self.width or self.size
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings, ready for JSON; without width if the input is square."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """All settings, ready for JSON; without width if the input is square, and without samples where there are none."""
+        found = {name: value for name, value in asdict(self).items() if value is not None}
+        return found if self.samples is None else {**found, "samples": self.samples.to_dict()}
 
     def fit(self, picture: Image.Image) -> Image.Image:
         """Resize to ``size`` x ``size`` as ``resize`` says, in one resampling step."""
@@ -117,12 +137,13 @@ def open_picture(
     at_least: int = 0,
     header: Callable[[Image.Image, BinaryIO], None] | None = None,
     allow_truncated: bool = True,
+    samples: PictureSettings | None = None,
+    found: Callable[[Samples], None] | None = None,
 ) -> Image.Image:
     """Decode a picture to RGB, upright.
 
     The orientation of EXIF, HEIC and AVIF is applied. Transparent pixels become white. Grey and palette
-    pictures become RGB. 16-bit values are divided by 257, which gives the 8-bit picture; 32-bit and float
-    values, which have no standard range, are stretched from their minimum to their maximum.
+    pictures become RGB. Those that are not of 8 bits are drawn in 8 bits as ``samples`` says.
 
     Parameters
     ----------
@@ -131,6 +152,9 @@ def open_picture(
         pixels. 0: full size.
     header : called with the picture before it is decoded, and its open file.
     allow_truncated : of a JPEG that was cut off, return what is there, with a warning; the rest is grey.
+    samples : range, channels and page; None: each by its own bits or quantiles
+        (`datasets.images.standalone.draw`), and the first page.
+    found : called with the samples of a picture that is not of 8 bits.
 
     Returns
     -------
@@ -142,6 +166,7 @@ def open_picture(
         before decoding).
     """
     name = "picture" if isinstance(source, bytes) else os.fspath(source)
+    settings = None if samples is None else samples.to_dict()
     try:
         with warnings.catch_warnings():
             # Pillow warns about large pictures; `_check_size` raises an error instead.
@@ -149,11 +174,18 @@ def open_picture(
             with opened(source, name) as (picture, file):
                 if header is not None:
                     header(picture, file)
-                if picture.format != "JPEG":  # `rgb` chooses the size before it decodes a JPEG
-                    picture.load()
+                elif samples is None or samples.page is None:
+                    _tell_pages(name, pages_of(picture, file))
+                stored = samples_of(picture, settings)
+                if stored is not None:
+                    if found is not None:
+                        found(stored)
+                    return draw(stored, settings)
+                decoded = eight_bits(picture, at_least)
+                if picture.format != "JPEG":
                     # HEIC states a size in its header and another in each tile.
-                    _check_size(picture, name)
-                return rgb(picture, at_least)
+                    _check_size(decoded, name)
+                return decoded
     except SecondhandError:  # a full disk is no fault of the file
         raise
     # Decoders raise any exception on damaged bytes: OSError, SyntaxError, struct.error, …
@@ -166,7 +198,7 @@ def open_picture(
         if not allow_truncated:
             raise BadFile(name, f"{reason}. {ALLOW_TRUNCATED}") from None
     try:
-        picture = open_picture(content, at_least=at_least)
+        picture = open_picture(content, at_least=at_least, samples=samples)
     except BadFile:
         raise BadFile(name, reason) from None
     log.warning(
@@ -174,6 +206,49 @@ def open_picture(
         name, 100 * _missing(picture),
     )  # fmt: skip
     return picture
+
+
+@lru_cache(maxsize=4096)  # once for each file of a process
+def _tell_pages(name: str, pages: int) -> None:
+    if pages > 1:
+        log.warning(
+            "%s: of %d pages the first is used, because the training files have one", name, pages
+        )
+
+
+def pages_of(picture: Image.Image, file: BinaryIO) -> int:
+    """Number of pages of an opened picture; of a TIFF without smaller copies of others."""
+    if picture.format != "TIFF":
+        return int(getattr(picture, "n_frames", 1)) if getattr(picture, "is_animated", False) else 1
+    place = file.tell()
+    try:
+        return max(1, sum(1 for _ in islice(_directories(file), MAX_PAGES)))
+    except (struct.error, OSError, ValueError):  # damaged behind the first
+        return 1
+    finally:
+        file.seek(place)
+
+
+def _directories(file: BinaryIO) -> Iterator[int]:
+    """Places of the directories of a TIFF, each of which describes a page (TIFF 6.0, section 2; BigTIFF)."""
+    file.seek(0)
+    head = file.read(16)
+    order = "<" if head[:2] == b"II" else ">"
+    big = head[3 if order == ">" else 2] == 43
+    word, count_as, entry = (8, "Q", 20) if big else (4, "H", 12)
+    (place,) = struct.unpack_from(f"{order}{'Q' if big else 'I'}", head, word)
+    seen = set[int]()
+    while place and place not in seen:
+        seen.add(place)
+        file.seek(place)
+        (count,) = struct.unpack(f"{order}{count_as}", file.read(struct.calcsize(count_as)))
+        first = file.read(entry)
+        (tag,) = struct.unpack_from(f"{order}H", first)
+        (kind,) = struct.unpack_from(f"{order}I", first, entry - word)
+        if not (tag == _SUBFILE and kind & 1):  # a smaller copy of another page
+            yield place
+        file.seek(place + struct.calcsize(count_as) + count * entry)
+        (place,) = struct.unpack(f"{order}{'Q' if big else 'I'}", file.read(word))
 
 
 def _truncated_jpeg(source: str | os.PathLike[str] | bytes, error: Exception) -> bytes | None:
@@ -197,9 +272,13 @@ def _missing(picture: Image.Image) -> float:
 def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:
     if isinstance(error, MemoryError):
         return "does not fit into memory: scale it down"
+    if isinstance(error, Unread):
+        return str(error)
     if isinstance(error, UnidentifiedImageError):
         message = f"not a picture in a supported format ({', '.join(FORMATS)}, HEIC)"
         empty = not (source if isinstance(source, bytes) else os.path.getsize(local(source)))
+        if _begins_as_tiff(source):
+            return "damaged TIFF: its tags cannot be read"
         of_field = "" if isinstance(source, bytes) else needed_to_read(os.fspath(source))
         return "empty file" if empty else message + of_field
     if isinstance(error, Image.DecompressionBombError):
@@ -207,6 +286,13 @@ def _reason(error: Exception, source: str | os.PathLike[str] | bytes) -> str:
         count = re.search(r"\d+", str(error))
         return _too_large(f"{int(count[0]):,} pixels" if count else "its size")
     return f"damaged or truncated picture ({first_line(error, 120)})"
+
+
+def _begins_as_tiff(source: str | os.PathLike[str] | bytes) -> bool:
+    if isinstance(source, bytes):
+        return source[:4] in _TIFF
+    with open(local(source), "rb") as file:
+        return file.read(4) in _TIFF
 
 
 def pixels(picture: Image.Image) -> npt.NDArray[np.uint8]:
@@ -225,9 +311,10 @@ def opened(
     BadFile : larger than ``MAX_PIXELS``.
     """
     with io.BytesIO(source) if isinstance(source, bytes) else open(local(source), "rb") as file:
-        head = file.read(64)
+        head = file.read(132)
         brands = head[8 : int.from_bytes(head[:4], "big")] if head[4:8] == b"ftyp" else b""
-        if brands and (size := file.seek(0, os.SEEK_END)) > MAX_BYTES:
+        is_dicom = head[128:] == b"DICM"  # which is read completely to get at its header
+        if (brands or is_dicom) and (size := file.seek(0, os.SEEK_END)) > MAX_BYTES:
             raise BadFile(
                 name, f"{size:,} bytes, more than the limit of {MAX_BYTES:,}: scale it down"
             )
@@ -241,7 +328,9 @@ def opened(
             _check_size(picture, name)
             yield picture, file
         else:
-            picture = Image.open(file, formats=FORMATS)
+            if head[:4] in _TIFF:
+                quieten_tiff()
+            picture = open_any(file, FORMATS)
             _check_size(picture, name)
             yield rle4_decoded(planes_described(picture), file), file
 

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import os
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from PIL import Image
 
 #: Numbers of the tags of a TIFF (TIFF 6.0, sections 2 and 8).
-_BITS, _SAMPLES, _PLANAR = 258, 277, 284
+_SAMPLES, _PLANAR = 277, 284
 #: FFmpeg gets an open file, may decode nothing else, and opens no other.
 _BMP_ALONE = {
     "codec_whitelist": "bmp", "format_whitelist": "bmp_pipe", "protocol_whitelist": "",
 }  # fmt: skip
 
 
-def planes_described(picture: Image.Image) -> Image.Image:
-    """An opened TIFF whose channels are stored one after the other without compression, read as it is stored.
+@cache
+def quieten_tiff() -> None:
+    """Keep libtiff, which Pillow's wheels bring along, and Pillow from printing what is wrong with a file; it is raised, too."""
+    import PIL
 
-    Pillow describes each plane by the first letters of the pixels' format alone: 16-bit planes as 8-bit ones, and a
-    single channel as if it had neither bits nor byte order. Any other picture stays as it is.
+    logging.getLogger("PIL.TiffImagePlugin").setLevel(logging.CRITICAL)
+    folder = Path(PIL.__file__).parent
+    for place in (folder.parent / "pillow.libs", folder / ".dylibs"):
+        for file in place.glob("libtiff*"):
+            with suppress(OSError, AttributeError):
+                library = ctypes.CDLL(str(file))
+                library.TIFFSetErrorHandler(None)
+                library.TIFFSetWarningHandler(None)
+
+
+def planes_described(picture: Image.Image) -> Image.Image:
+    """An opened TIFF whose only channel is a plane of its own without compression, read as it is stored.
+
+    Pillow describes a plane by the first letters of the pixels' format alone: a single channel as if it had neither bits
+    nor byte order. Any other picture stays as it is.
     """
     tags: Any = getattr(picture, "tag_v2", {})
     if tags.get(_PLANAR) != 2 or not picture.tile or picture.tile[0].codec_name != "raw":  # type: ignore[attr-defined]
@@ -28,12 +48,6 @@ def planes_described(picture: Image.Image) -> Image.Image:
     if tags.get(_SAMPLES, 1) == 1:  # then the tag says nothing
         tags[_PLANAR] = 1
         picture._setup()  # type: ignore[attr-defined]
-    elif max(tags.get(_BITS, (1,))) == 16:
-        order = ";16L" if tags.prefix == b"II" else ";16B"
-        picture.tile = [  # type: ignore[attr-defined]
-            tile._replace(args=(tile.args[0] + order, *tile.args[1:]))
-            for tile in picture.tile  # type: ignore[attr-defined]
-        ]
     return picture
 
 

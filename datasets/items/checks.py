@@ -8,10 +8,11 @@ import logging
 import os
 import stat
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -59,12 +60,13 @@ def usable_rows(
     *,
     check: bool = True,
     lookup: Lookup | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Drop rows whose file is of another kind or, with ``check``, is missing, empty or unreadable.
 
     A file is looked at as its `Kind` says; an item that is not opened need only be in the ``lookup``.
 
-    ``picture_info`` : filled with the information about each picture, by path.
+    ``picture_info`` : filled with the information about each picture, by path. ``settings`` : as of `Kind.look`.
     """
     of = KINDS[kind]
     if not of.opened and lookup is not None:
@@ -81,7 +83,9 @@ def usable_rows(
         limits = frame.reindex(columns=["start", "end"])
         whole = frozenset(frame["path"][limits.isna().any(axis=1)])
         # A damaged file may crash its decoder; that rejects the file and does not end the run.
-        checks = check_files_isolated(partial(_check, kind=of, whole=whole), matching)
+        checks = check_files_isolated(
+            partial(_check, kind=of, whole=whole, settings=dict(settings)), matching
+        )
         results |= zip(matching, checks, strict=True)
     bad = [result for result in results.values() if isinstance(result, Rejected)]
     picture_info |= {
@@ -91,10 +95,12 @@ def usable_rows(
     return frame.loc[~left_out].reset_index(drop=True), bad
 
 
-def _check(path: str, kind: Kind, whole: Collection[str]) -> PictureInfo | None:
+def _check(
+    path: str, kind: Kind, whole: Collection[str], settings: Mapping[str, Any]
+) -> PictureInfo | None:
     """What a kind's look at a file gives. ``whole`` : recordings that must not be cut off."""
     _check_exists(path)
-    return kind.look(path, path in whole)
+    return kind.look(path, path in whole, settings)
 
 
 def _check_exists(path: str) -> None:

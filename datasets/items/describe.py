@@ -10,6 +10,7 @@ import pandas as pd
 
 from datasets.core.errors import Rejected, counted, one_line
 from datasets.images.exif import GAP_MINUTES
+from datasets.images.settings import PictureSettings, Stored
 from datasets.items.checks import NOT_CORRECTED
 from datasets.items.columns import is_rehearsed
 from datasets.items.facts import Groups, Later, Lengths, NearDuplicates, Origin, Sessions
@@ -79,6 +80,62 @@ def lengths_found(found: Lengths) -> Iterator[Line]:
             f"lengths of clips: {lengths(found)}, so the model may learn how the clips were cut, and the figures may be too "
             "good. Cut all clips in the same way, or label spans of recordings",
         )
+
+
+def pages_found(stored: Iterable[Stored | None]) -> Iterator[Line]:
+    """A line for the log on pictures of several pages, of which none is chosen."""
+    counts = [one.pages for one in stored if one is not None and one.pages > 1]
+    if counts:
+        most = f"up to {max(counts)} pages" if len({*counts}) > 1 else f"{counts[0]} pages"
+        yield (
+            logging.WARNING,
+            f"{counted(len(counts), 'picture')} of {most}, of which the first page is used. Choose another with --page N, "
+            "or the largest value of each pixel with --page max",
+        )
+
+
+def samples_found(
+    settings: PictureSettings | None, how: str, stored: Iterable[Stored | None]
+) -> Iterator[Line]:
+    """Lines for the log on how pictures are drawn that are not of 8 bits."""
+    deep = [one for one in stored if one is not None and one.deep]
+    if settings is None or not deep:
+        return
+    level = logging.WARNING if how == "mixed" else logging.INFO
+    yield (
+        level,
+        f"Pictures that are not of 8 bits ({len(deep)} in training): {drawn_samples(settings, how)}",
+    )
+
+
+#: How a range was found, by the word of `PictureSettings.infer`.
+_FOUND = {
+    "given": "as given", "stated": "as the files state", "bits": "all values of the camera",
+    "quantiles": "all but 0.1 % of the training pixels at either end",
+}  # fmt: skip
+
+
+def drawn_samples(settings: PictureSettings, how: str = "") -> str:
+    """Range, channels and page of pictures that are not of 8 bits, in words."""
+    words = {
+        "file": "each from its own 0.1 to its own 99.9 % quantile",
+        "bits": "each from 0 to the largest value of its bits",
+    }
+    ranges = [
+        f"{low:.6g} to {high:.6g}" for low, high in zip(settings.low, settings.high, strict=True)
+    ]
+    text = words.get(settings.range) or f"{', '.join(ranges)} from black to white"
+    if how == "mixed":
+        text += ", because some are floats and some integers. Give --range, or store all alike"
+    elif found := _FOUND.get(how, "") if ranges else "":
+        text += f" ({found})"
+    if settings.channels is not None:
+        text += f"; channels {', '.join(map(str, settings.channels))}"
+    if settings.page is not None:
+        text += (
+            "; the maximum over all pages" if settings.page == "max" else f"; page {settings.page}"
+        )
+    return text
 
 
 def sessions(found: Sessions) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 if TYPE_CHECKING:
+    from datasets.images.settings import PictureSettings
     from datasets.kinds.base import PictureInfo
     from datasets.kinds.lookup import Lookup
 
@@ -37,6 +38,19 @@ class Looks(NamedTuple):
     """What the check of each picture has read, by path."""
 
     of: Mapping[str, PictureInfo]
+
+
+class Seen(NamedTuple):
+    """How pictures that are not of 8 bits are drawn.
+
+    Attributes
+    ----------
+    settings : None where nothing but 8-bit pictures is expected.
+    how : how the range was found, see `datasets.images.settings.PictureSettings.infer`.
+    """
+
+    settings: PictureSettings | None = None
+    how: str = ""
 
 
 class Corrections(NamedTuple):

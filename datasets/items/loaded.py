@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from datasets.images.settings import PictureSettings
+from datasets.items.facts import Seen
 from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
 from datasets.spectrograms.settings import SpectrogramSettings
@@ -25,6 +27,12 @@ class Loaded(NamedTuple):
     table: Items
     rows: pd.DataFrame
     spectrogram: SpectrogramSettings | None
+
+    @property
+    def samples(self) -> PictureSettings | None:
+        """How pictures that are not of 8 bits are drawn; None where there are none."""
+        seen = self.table.get(Seen)
+        return None if seen is None else seen.settings
 
     @property
     def has_background(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from datasets.core.address import member
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from datasets.core.file_state import FileState
     from datasets.core.recorded import Recorded
     from datasets.images.exif import CaptureTime
+    from datasets.images.settings import PictureSettings, Stored
     from datasets.kinds.lookup import Lookup
     from datasets.spectrograms.settings import SpectrogramSettings
 
@@ -34,7 +36,7 @@ class PictureInfo(NamedTuple):
     """What the check of a picture file has read.
 
     ``thumbnail`` : grey values [side, side]. ``size`` : width and height in pixels, from the header. ``recorded`` : time
-    and place in its EXIF data.
+    and place in its EXIF data. ``stored`` : what is stored, if that is not of 8 bits or has several pages.
     """
 
     thumbnail: NDArray[np.uint8]
@@ -42,6 +44,7 @@ class PictureInfo(NamedTuple):
     size: tuple[int, int]
     state: FileState
     recorded: Recorded | None = None
+    stored: Stored | None = None
 
 
 class Kind:
@@ -105,7 +108,9 @@ class Kind:
         """Suffixes of the files that a web page may open."""
         return self.suffixes
 
-    def look(self, path: str, whole: bool) -> PictureInfo | None:
+    def look(
+        self, path: str, whole: bool, settings: Mapping[str, Any] = MappingProxyType({})
+    ) -> PictureInfo | None:
         """Check a file before anything else is done with it, in a process of its own.
 
         By default what is wrong is found when the file is drawn.
@@ -113,6 +118,7 @@ class Kind:
         Parameters
         ----------
         whole : refuse a file that was cut off.
+        settings : settings of the call by name, of which a kind takes those that say what of a file is read.
 
         Raises
         ------
@@ -185,6 +191,21 @@ class Kind:
         not drawn."""
         drawn = self.settings()
         return None if drawn is None else drawn.infer(frame["path"], **settings)
+
+    def samples(
+        self, stored: Sequence[Stored], flags: Mapping[str, Any]
+    ) -> tuple[PictureSettings | None, str]:
+        """How files that are pictures themselves are drawn if they are not of 8 bits, see `PictureSettings.infer`.
+
+        Raises
+        ------
+        SecondhandError : a flag is given that is not for this kind.
+        """
+        if given := [name for name, value in flags.items() if value is not None]:
+            raise SecondhandError(
+                f"--{', --'.join(given)}: for pictures, not for {self.name} data. Leave it out"
+            )
+        return None, ""
 
     def remarks(self, spectrogram: Any, frame: pd.DataFrame) -> Iterable[tuple[int, str]]:
         """Levels and lines of the log on what its settings show and hide of the training items."""
@@ -289,6 +310,11 @@ def spectrogram_from_dict(data: Mapping[str, Any]) -> SpectrogramSettings:
 def drawn_kinds() -> list[str]:
     """Names of the kinds whose files are drawn as pictures."""
     return [name for name, kind in KINDS.items() if kind.settings() is not None]
+
+
+def photo_kinds() -> list[str]:
+    """Names of the kinds whose files are pictures themselves."""
+    return [name for name, kind in KINDS.items() if kind.photo]
 
 
 def _by_suffix(name: str, kinds: Iterable[Kind]) -> Kind | None:

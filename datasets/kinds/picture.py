@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from datasets.core.address import is_address, local
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from datasets.core.recorded import Recorded
+    from datasets.images.settings import PictureSettings, Stored
+    from datasets.images.standalone import Samples
 
 #: Zoom of the enlarged views.
 CLOSER = 1.15
@@ -28,35 +31,56 @@ class Picture(Kind):
     name, help = "picture", "photos, or boxes in them"
     suffixes = (
         ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm",
-        ".heic", ".heif", ".avif",
+        ".heic", ".heif", ".hif", ".avif", ".dcm",
     )  # fmt: skip
     parts = Box._fields
     media = "image"
     timeless = "pictures, which have no time"
     photo = True
 
-    def look(self, path: str, whole: bool) -> PictureInfo:
+    def look(
+        self, path: str, whole: bool, settings: Mapping[str, Any] = MappingProxyType({})
+    ) -> PictureInfo:
         """Decode the whole picture; only then a truncated JPEG fails."""
         from datasets.images.exif import capture_time, time_and_place
-        from datasets.images.opening import open_picture
+        from datasets.images.opening import open_picture, pages_of
+        from datasets.images.settings import PictureSettings, Stored
         from datasets.images.thumbnail import THUMBNAIL, thumbnail
 
         found: dict[str, Any] = {}
+        samples = PictureSettings.asked(settings)
+        pages = 1
+
+        def measure(stored: Samples) -> None:
+            found.update(stored=Stored.of(stored, pages, samples.channels))
 
         def header(opened: Image.Image, file: BinaryIO) -> None:
             width, height = opened.size  # an imported fastai makes it a tuple of another type
             found.update(capture_time=capture_time(opened), size=(width, height))
             state = FileState.read(path) if is_address(path) else FileState.read_opened(file)
             found.update(state=state, recorded=time_and_place(opened))
+            nonlocal pages
+            if (pages := pages_of(opened, file)) > 1:
+                found.update(stored=Stored(pages=pages))
 
         # A JPEG decoded at 1/8 of its size is still read to its end, so damage is found.
-        picture = open_picture(path, at_least=2 * THUMBNAIL, header=header, allow_truncated=False)
+        picture = open_picture(
+            path, at_least=2 * THUMBNAIL, header=header, allow_truncated=False, samples=samples,
+            found=measure,
+        )  # fmt: skip
         return PictureInfo(thumbnail(picture), **found)
 
     def recorded(self, path: str) -> Iterable[Recorded]:
         from datasets.images.exif import read_exif
 
         return filter(None, [read_exif(path)])
+
+    def samples(
+        self, stored: Sequence[Stored], flags: Mapping[str, Any]
+    ) -> tuple[PictureSettings | None, str]:
+        from datasets.images.settings import PictureSettings
+
+        return PictureSettings.infer(stored, flags)
 
     def describe(self, paths: Sequence[str], looks: Mapping[str, PictureInfo]) -> dict[str, str]:
         sizes = [size for path in paths if (size := _size(looks, path))]

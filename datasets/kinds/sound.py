@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from datasets.core.errors import BadFile, SecondhandError
@@ -30,7 +31,9 @@ class Sound(Kind):
     lr_mult = 2.0
     recordings = True
 
-    def look(self, path: str, whole: bool) -> None:
+    def look(
+        self, path: str, whole: bool, settings: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         """Read the header; damaged samples are found when the file is rendered."""
         from datasets.audio.decode import NotDecoded, check_whole
 

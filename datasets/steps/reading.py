@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from datasets.core.errors import SecondhandError, did_you_mean, first_left_out
+from datasets.images.options import SampleSettings
 from datasets.items import describe
 from datasets.items.checks import LABELLED, apply_corrections, drop_copies, usable_rows
 from datasets.items.facts import Corrections, Inputs, Labelled, Looks, Protocol, Unsplit
@@ -31,6 +32,7 @@ from datasets.steps.near_duplicates import group_near_duplicates
 from datasets.steps.negatives import train_on_background
 from datasets.steps.rehearsal import rehearse
 from datasets.steps.rendering import Rows, render
+from datasets.steps.samples import choose_samples
 from datasets.steps.sessions import group_sessions
 from datasets.steps.sources import Sources, is_one_of_several, read_sources
 from datasets.steps.spectrogram import Drawing, choose_spectrogram
@@ -44,7 +46,13 @@ log = logging.getLogger(__name__)
 def check(items: Items, asked: Asked) -> Items:
     """Reject files of another kind and, if files are opened, those that are missing, empty or unreadable."""
     lookup, looks = items.fact(Inputs).lookup, dict[str, PictureInfo]()
-    frame, bad = usable_rows(items.frame, items.kind, looks, check=asked.check, lookup=lookup)
+    settings = asked.options.settings
+    frame, bad = usable_rows(
+        items.frame, items.kind, looks, check=asked.check, lookup=lookup, settings=settings
+    )
+    flags, stored = asked.of(SampleSettings), [look.stored for look in looks.values()]
+    if flags.page is None and flags.channels is None:
+        describe.log_lines(describe.pages_found(stored))
     return replace(items, frame=frame).leaving_out(bad).knowing(Looks(looks))
 
 
@@ -106,7 +114,7 @@ TABLE = (
 #: What must stay together.
 GROUPS = (rehearse, group, group_near_duplicates, group_sessions)
 #: What teaches and what measures.
-SPLITS = (split, add_background, add_unknown)
+SPLITS = (split, add_background, add_unknown, choose_samples)
 #: What a network sees.
 PICTURES = (choose_spectrogram, render, place_in_recordings, sum_up, train_on_background)
 

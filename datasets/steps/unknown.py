@@ -109,5 +109,7 @@ def load_unlabelled(
     frame, short = with_parts(read.frame, kind, name)
     frame = with_columns(frame.assign(label=UNKNOWN, split=""))
     looks = dict[str, PictureInfo]()
-    frame, bad = usable_rows(frame, kind, looks, check=check, lookup=options.lookup)
+    frame, bad = usable_rows(
+        frame, kind, looks, check=check, lookup=options.lookup, settings=options.settings
+    )
     return Unlabelled(frame, [*read.rejected, *short, *bad], looks)

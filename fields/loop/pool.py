@@ -283,7 +283,8 @@ class Labelling(Pool):
         burst = self.burst(number)
         try:
             if self.predictor.spectrogram is None:
-                picture = open_picture(part.path, at_least=SIDE)
+                samples = self.predictor.bundle.preprocessing.samples
+                picture = open_picture(part.path, at_least=SIDE, samples=samples)
                 picture.thumbnail((SIDE, SIDE))
                 panels = [data_uri(picture)]
             else:

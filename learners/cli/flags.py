@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from datasets.cli.options import Checked, as_yaml, flag
 from datasets.cli.parser import Parser
+from datasets.images.options import SampleSettings
 from datasets.items.settings import SignalSettings
 from learners.cli.console import be_quiet, be_verbose
 from learners.cli.settings import AugmentSettings, NetworkSettings, Settings, TrainSettings
@@ -24,7 +25,7 @@ MESSAGES = {
     ),
 }
 #: Settings that a model keeps, whose flags other commands do not have.
-OF_MODEL = (SignalSettings, NetworkSettings, TrainSettings, AugmentSettings)
+OF_MODEL = (SampleSettings, SignalSettings, NetworkSettings, TrainSettings, AugmentSettings)
 #: Settings that the help of fine-tuning shows by itself.
 USUAL = (
     "config", "preset", "data", "from", "unknown", "group_by", "cv", "backbone", "size", "epochs",
@@ -61,8 +62,12 @@ def parse(argv: Sequence[str] | None, text: str | None = None) -> Settings:
 
 
 def dump(settings: Settings) -> str:
-    """The settings as YAML that ``--config`` reads back."""
-    return as_yaml({name: value for name, value in settings.flat().items() if name != "resume"})
+    """The settings as YAML that ``--config`` reads back; those for pictures of instruments where there are such."""
+    left_out = {
+        "resume",
+        *(name for name, value in vars(settings.samples).items() if value is None),
+    }
+    return as_yaml({n: value for n, value in settings.flat().items() if n not in left_out})
 
 
 def _of_model(word: str) -> str:

@@ -19,6 +19,7 @@ from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError, did_you_mean
 from datasets.core.folders import elsewhere
 from datasets.core.scanning import absolute_path
+from datasets.images.options import SampleSettings
 from datasets.items.settings import (
     AddedSettings,
     ClassSettings,
@@ -282,6 +283,7 @@ class Settings(Checked):
     """
 
     data: DataSettings = field(default_factory=DataSettings)
+    samples: SampleSettings = field(default_factory=SampleSettings)
     classes: ClassSettings = field(default_factory=ClassSettings)
     warm_start: WarmStartSettings = field(default_factory=WarmStartSettings)
     splits: SplitSettings = field(default_factory=SplitSettings)

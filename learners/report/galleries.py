@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from PIL import Image
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import Part
 from datasets.images.opening import open_picture
+from datasets.images.standalone import Samples, draw, extremes
 from datasets.items.labels import UNKNOWN
 from learners.evaluation.figures import ScoredItems
 from learners.evaluation.held_out import Evaluation
@@ -24,6 +26,7 @@ from learners.report.templates import data_uri
 
 SIDE = 240  # pixels of a picture on the page
 WINDOWS = 32  # of a long recording, among which that with the highest logit is searched
+SEARCHED = 40  # pictures among which one is searched that is not of 8 bits
 SHOWN = 12  # figures in a gallery
 SMALL = 96  # pixels of an example of a class
 EXAMPLES, CLASSES = 3, 20  # example files of a class, and most classes with examples
@@ -76,6 +79,31 @@ class Pictures:
             return page_picture(self.render(part), side)
         except SecondhandError:
             return ""
+
+    def as_stored(self, part: Part) -> Image.Image | None:
+        """A picture from the lowest to the highest value that its samples can have, or floats and signed numbers have, as
+        most programs show it; None for one of 8 bits.
+
+        Raises
+        ------
+        SecondhandError : it cannot be read.
+        """
+        settings, stored = self.predictor.bundle.preprocessing.samples, list[Samples]()
+        open_picture(part.path, samples=settings, found=stored.append)
+        if not stored or settings is None or stored[0].bits == 8:
+            return None
+        low, high = extremes(stored[0])
+        return draw(stored[0], {**settings.to_dict(), "low": [low], "high": [high]})
+
+    def pair(self, parts: Iterable[Part]) -> list[str]:
+        """The first of some pictures that is not of 8 bits, as it is stored and as the network sees it; empty without any."""
+        for part in islice(parts, SEARCHED):
+            try:
+                if (stored := self.as_stored(part)) is not None:
+                    return [page_picture(stored), page_picture(self.render(part))]
+            except SecondhandError:
+                continue
+        return []
 
     def moment(self, part: Part, class_index: int) -> Part:
         """The window of a long recording with the highest logit of a class.

@@ -15,8 +15,9 @@ from markupsafe import Markup
 
 from datasets.core.errors import Rejected
 from datasets.core.files import write_beside
+from datasets.core.part import Part
 from datasets.items import describe
-from datasets.items.facts import Lengths, Looks, NearDuplicates, Origin, Protocol, Sessions
+from datasets.items.facts import Lengths, Looks, NearDuplicates, Origin, Protocol, Seen, Sessions
 from datasets.items.items import Items
 from datasets.items.labels import UNKNOWN
 from datasets.kinds.base import KINDS
@@ -128,6 +129,11 @@ def write_report(
     content = sections(
         Material(table, pictures, epochs, _of_checkpoint(history, "best.json"), test)
     )
+    page, drawn = content.page, dict[str, Any]()
+    if (samples := bundle.preprocessing.samples) is not None:
+        how = (table.get(Seen) or Seen()).how
+        drawn = {"samples": describe.drawn_samples(samples, how)}
+        page = {**page, "as_stored": pictures.pair(Part(path) for path in table.frame["path"])}
     done = "Evaluated" if history is None else "Trained"
     figures = {
         "title": f"{done} on {data_name(table.source)} (backbone {bundle.spec.backbone})",
@@ -136,10 +142,11 @@ def write_report(
         "notices": [*notices, *bundle.rule.notes, *content.notices],
         "checks": checks,
         **content.figures,
+        **drawn,
         "history": [] if epochs is None else epochs.to_dict("records"),
         **provenance(bundle, table, command if history is None else None),
     }
-    return write_page(folder, content.template, table, figures, **content.page)
+    return write_page(folder, content.template, table, figures, **page)
 
 
 def write_estimate(

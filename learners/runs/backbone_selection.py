@@ -28,6 +28,7 @@ from datasets.core.checked import read_file
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.part import Part, parts_of
+from datasets.items.facts import Seen
 from datasets.items.items import Items
 from datasets.items.splits import split_units, stratified_folds
 from datasets.kinds.base import KINDS
@@ -357,7 +358,8 @@ def _features(
         NetworkSpec(name, len(table.classes), size, head="linear", width=width)
     )
     assert settings.network.resize is not None
-    preprocessing = replace(preprocessing, resize=settings.network.resize)
+    samples = None if (seen := table.get(Seen)) is None else seen.settings
+    preprocessing = replace(preprocessing, resize=settings.network.resize, samples=samples)
     bundle = Bundle(network.eval(), spec, table.classes, preprocessing)
     predictor = Predictor(bundle, computing=Computing(device=device))
     try:

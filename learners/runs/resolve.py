@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from datasets.cli.options import flag
 from datasets.core.errors import SecondhandError
-from datasets.items.facts import Inputs
+from datasets.items.facts import Inputs, Seen
 from datasets.items.items import Items
 from datasets.kinds.base import KINDS, Kind
 from datasets.kinds.lookup import Lookup
@@ -64,6 +64,8 @@ def resolve(
         values["epochs"] = 0 if fitted else 2
     if items is not None:
         kind = KINDS[items.kind]
+        if (seen := items.get(Seen)) and seen.settings is not None:
+            values |= seen.settings.flags()
         if not kind.opened:
             lookup = items.fact(Inputs).lookup
             assert lookup is not None

@@ -10,6 +10,7 @@ from typing import Any
 
 from datasets.cli.options import flag, read_settings
 from datasets.core.errors import SecondhandError
+from datasets.images.settings import FLAGS
 from datasets.items.labels import is_nothing
 from datasets.items.settings import SPECTROGRAM_OPTIONS, read_spectrogram
 from datasets.steps.earlier import background_file, earlier_items
@@ -64,6 +65,8 @@ def inherited(asked: Settings, origin: Bundle | None) -> dict[str, Any]:
         "overlap": origin.overlap,
         **_read_split_settings(folder),
     }
+    samples = origin.preprocessing.samples
+    settings |= dict.fromkeys(FLAGS) if samples is None else samples.flags()
     if "group_by" in given:  # another is refused only where it crosses the splits (`check_groups`)
         settings.pop("group_by", None)
     drawn = {

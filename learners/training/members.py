@@ -358,6 +358,7 @@ def build_network(
             pretrained=network_settings.pretrained,
             weights=network_settings.weights_file,
         )
+        preprocessing = replace(preprocessing, samples=items.samples)
     else:
         preprocessing = origin.preprocessing
         spec = replace(origin.spec, n_classes=len(items.labels), members=1)

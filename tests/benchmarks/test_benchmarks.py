@@ -40,6 +40,7 @@ FIGURES = {
     "bench_redraws": r"60 files, 1 redraws[\s\S]*accuracy +95\.0 +\d[\s\S]*guarantee +95\.0 +100\.0",
     "bench_refused": r"3 recordings, 3 new +5 % +\d+\.\d +\d+\.\d",
     "bench_render": r"librosa, default size +\d[\s\S]*gwpy, by hand +\d",
+    "bench_samples": r"\| 12 bits \| 0 to 4095 \|[\s\S]*divided by 257 \| 0 to 65535 \|",
     "bench_spans": r"spans: found \d+\.\d[\s\S]*hand: false_alarms \d",
     "bench_speakers": r"ours +\d\.\d{3}[\s\S]*above peer",
     "bench_suggest": r"digits +labels[\s\S]*suggested +\d\.\d{3}[\s\S]*5 of 200 chosen in[\s\S]*searched in \d",
@@ -92,7 +93,7 @@ def start_run(words: list[str], **options: Any) -> subprocess.Popen[str] | Progr
 #: Those that take over four seconds of a core. `make bench` runs them all at these sizes.
 LONG = {
     "bench_app", "bench_buckets", "bench_epoch", "bench_events", "bench_few", "bench_fuzz", "bench_kills", "bench_many_files", "bench_render",
-    "bench_spans", "bench_speakers", "bench_time_to_accuracy", "bench_unknown", "check_real_data",
+    "bench_samples", "bench_spans", "bench_speakers", "bench_time_to_accuracy", "bench_unknown", "check_real_data",
 }  # fmt: skip
 
 

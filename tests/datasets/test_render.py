@@ -102,7 +102,7 @@ def test_bad_files_are_listed_and_the_status_is_3(tmp_path, options, capsys, som
     output = capsys.readouterr()
     assert len(output.out.splitlines()) == len(good)
     assert f"left out: {bad[0]}: cannot be decoded" in output.err
-    assert f"left out: {bad[1]}: not a sound or strain file by its ending" in output.err
+    assert f"left out: {bad[1]}: not a sound or strain file or picture by its ending" in output.err
     assert f"left out: {bad[2]}: there is no such file" in output.err
 
 
@@ -191,5 +191,39 @@ def test_nothing_to_draw(tmp_path):
     with pytest.raises(SecondhandError, match=r"no files\. Name"):
         render(RenderSettings(files=[], out=str(tmp_path / "out")))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SecondhandError, match="no sound or strain files in this folder"):
+    with pytest.raises(
+        SecondhandError, match="no sound or strain files or pictures in this folder"
+    ):
         render(RenderSettings(files=[str(tmp_path / "empty")], out=str(tmp_path / "out")))
+
+
+def test_pictures_are_drawn_by_one_range_for_all(tmp_path, options, capsys):
+    rng = np.random.default_rng(0)
+    values = [rng.integers(0, top, (20, 30)).astype(np.uint16) for top in (4096, 4096, 900)]
+    for number, one in enumerate(values):
+        Image.fromarray(one).save(tmp_path / f"{number}.tif")
+    (tmp_path / "3.tif").write_bytes(b"II*\0 not a picture")
+    assert main([str(tmp_path), *options]) == 3
+    out, err = capsys.readouterr()
+    assert "3.tif: damaged TIFF" in err
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert [name for name, _ in lines] == [str(tmp_path / f"{number}.tif") for number in range(3)]
+    for (_, picture), one in zip(lines, values, strict=True):
+        np.testing.assert_array_equal(pixels(picture)[..., 0], np.rint(one / 4095 * 255))
+    assert main([str(tmp_path / "2.tif"), *options, "--range", "0", "900", "--overwrite"]) == 0
+    np.testing.assert_array_equal(
+        pixels(tmp_path / "out/2.png")[..., 0], np.rint(values[2] / 900 * 255)
+    )
+
+
+def test_pictures_beside_sounds_are_drawn_on_request_alone(tmp_path, options):
+    folder = tmp_path / "calls"
+    write(folder / "a.wav")
+    Image.new("RGB", (9, 9), (10, 20, 30)).save(folder / "cover.png")
+    rendered, _ = render(RenderSettings(files=[str(folder)], out=options[1], cache_dir=options[3]))
+    assert [picture.name for _, picture in rendered] == ["a.png"]
+    rendered, _ = render(
+        RenderSettings(files=[str(folder)], out=options[1], cache_dir=options[3], kind="picture")
+    )
+    assert [picture.name for _, picture in rendered] == ["cover.png"]
+    assert (pixels(rendered[0][1]) == (10, 20, 30)).all()
