@@ -103,10 +103,11 @@ class FileCall(Call):
     def shape(self, predictor: Predictor, provenance: Provenance) -> RowSettings:
         """Rows and fields to write; raises SecondhandError for those that the format does not support."""
         settings, merge, features = self.settings, self.merge(predictor), [*self.features()]
+        unused = {*predictor.unused, *merge.unused}
         if settings.of(CandidateSettings).candidates:
             merge = Candidates(merge, by_file=self.output.folder)
             features.append(Unreviewed())
-        hidden = {*OPTIONAL} - {*self.fields} | {*predictor.unused, *merge.unused}
+        hidden = {*OPTIONAL} - {*self.fields} | unused
         hidden |= {"known"} if settings.score is None else set()
         shape = RowSettings(
             merge=merge,

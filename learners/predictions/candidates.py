@@ -32,7 +32,6 @@ class Candidates(Merge):
 
     def __init__(self, merge: Merge, *, by_file: bool = False) -> None:
         self.merge, self.by_file = merge, by_file
-        self.unused = merge.unused
         self.labels = Counter[str]()
 
     def __call__(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:

@@ -15,8 +15,8 @@ def test_files_of_the_earlier_model_take_their_background_with_them():
     def rows(*paths: str) -> pd.DataFrame:
         return with_columns(pd.DataFrame({"path": paths, "label": "a"}))
 
-    items, unknown = rows("old.wav", "new.wav", "old.wav"), rows("new.wav", "old.wav")
-    table = Items(items, unknown, "sound", "", background=rows("old.wav", "new.wav"))
-    left = without(table, pd.Series(["old.wav"]))
+    items, unknown = rows("/old.wav", "/new.wav", "/old.wav"), rows("/new.wav", "/old.wav")
+    table = Items(items, unknown, "sound", "", background=rows("/old.wav", "/new.wav"))
+    left = without(table, pd.Series(["/old.wav"]))
     for part in (left.frame, left.background, left.unknown_items):
-        assert part["path"].tolist() == ["new.wav"]
+        assert part["path"].tolist() == ["/new.wav"]
