@@ -122,6 +122,8 @@ def range_test(test: Mapping[str, Any]) -> Markup:
 
     ``test`` : ``lrs``, ``losses``, ``slide`` and ``valley``.
     """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
     lrs, losses = (np.asarray(test[name], float) for name in ("lrs", "losses"))
     title = f"Loss by learning rate; slide {test['slide']:.2g}, valley {test['valley']:.2g}"
     with panel(title) as (axes, svg):
@@ -135,6 +137,10 @@ def range_test(test: Mapping[str, Any]) -> Markup:
             low, first = float(finite.min()), float(finite[0])
             axes.set_ylim(low - 0.1 * (first - low) - 0.01, first + 0.5 * (first - low) + 0.01)
         axes.set(xlabel="learning rate of the head", ylabel="loss (nats)", xscale="log")
+        # matplotlib's own labels are formulas, which are not set here; every second power of ten has room.
+        axes.xaxis.set_major_locator(FixedLocator([10.0**power for power in range(-9, 3, 2)]))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.legend()
     return svg()
 

@@ -343,6 +343,8 @@ def test_the_range_test_is_drawn_with_both_suggestions(tmp_path, photos, drawn):
     plot = str(plots.range_test(test))
     assert "slide 0.0025<" in plot
     assert "valley 0.0012 (taken)<" in plot
+    assert ">0.001<" in plot
+    assert "math" not in plot
     assert ">1e6<" not in plot  # the end, where the loss explodes, does not set the scale
     plots.range_test({**test, "losses": [float("nan")] * 100})
     again, _ = written(tmp_path, bundle, make_evaluation(bundle, paths=photos))

@@ -16,6 +16,7 @@ from fastai.interpret import ClassificationInterpretation
 from fastai.learner import Learner
 from fastai.losses import LabelSmoothingCrossEntropyFlat
 from fastai.metrics import F1Score, accuracy
+from fastai.torch_core import set_seed
 from fastai.vision.augment import RandomResizedCrop, Resize, ResizeMethod
 from fastai.vision.data import ImageDataLoaders
 
@@ -53,7 +54,7 @@ class Spy(Callback):
 @pytest.fixture(scope="module")
 def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Learner:
     """A learner that has found its rate and was fine-tuned, with loss, metrics and callback of one's own."""
-    torch.manual_seed(0)
+    set_seed(0)
     learn = secondhand.vision_learner(
         loaders(folder, Resize(64)), CNN, weights="none",
         metrics=[accuracy, F1Score(average="macro")], loss_func=LabelSmoothingCrossEntropyFlat(),
@@ -61,7 +62,7 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Learner:
     )  # fmt: skip
     with learn.no_bar(), learn.no_logging():
         found = learn.lr_find(suggest_funcs=(slide, valley), show_plot=False, num_it=60)
-        learn.fine_tune(4, 1e-2, pct_start=0.5, div=2.0)
+        learn.fine_tune(10, 1e-2, pct_start=0.5, div=2.0)
     assert 1e-7 < found.valley < 10
     return learn
 
@@ -69,7 +70,7 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Learner:
 def test_what_a_fastai_user_does_with_it(trained: Learner) -> None:
     assert isinstance(trained, Learner)
     assert trained.arch is not None
-    assert Spy.steps > 4 * 4
+    assert Spy.steps > 10 * 4
     assert trained.recorder.metric_names == [
         "epoch", "train_loss", "valid_loss", "accuracy", "f1_score", "time"
     ]  # fmt: skip
