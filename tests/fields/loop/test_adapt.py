@@ -225,6 +225,24 @@ def test_the_run_of_the_model_tells_what_it_was_trained_on(world: Path) -> None:
         adapt.training_files(world / "run/model")
 
 
+def test_stretches_of_recordings_are_the_units(tmp_path: Path) -> None:
+    long = sites.tone(tmp_path / "long.wav", *["high"] * 65)
+    short = sites.tone(tmp_path / "short.wav", "low")
+    (tmp_path / "bad.wav").write_bytes(b"no sound")
+    settings = adapt.AdaptSettings(model="", paths=[], out=tmp_path / "out", workers=1)
+    predictor = adapt.inputs_predictor(sites.tones(), settings)
+    files = [str(long), str(short), str(tmp_path / "bad.wav")]
+    found = adapt.look(predictor, files, 1000)
+    assert (found.files, found.units) == (2, 4), "65 s are three stretches of 30 s"
+    assert found.counted == f"{len(found.inputs)} windows of 2 files"
+    assert len(found.inputs) == len(found.features) == len(found.unit) >= 66
+    assert [row.path for row in found.rejected] == files[2:]
+    assert len(adapt.look(predictor, files, 10).inputs) == 10
+    nothing = adapt.look(predictor, files[2:], 10)
+    assert (nothing.units, len(nothing.inputs)) == (0, 0)
+    predictor.close()
+
+
 def test_what_cannot_be_adapted_says_why(world: Path, tmp_path: Path) -> None:
     few = write_pictures(tmp_path / "few", per_class=3)
     model, like = str(world / "run/model"), ["--like", str(world / "source")]
