@@ -69,7 +69,7 @@ SHIPPED: dict[str, Shipped] = {
         columns=("embedding",),
         bodies=("embedding/",),
     ),
-    "loop": Shipped(("--label", "--pool", "audit", "discover", "Embeddings", "Pool", "search", "suggest")),
+    "loop": Shipped(("--label", "--pool", "adapt", "audit", "discover", "Embeddings", "Pool", "search", "suggest")),
     "recordings": Shipped(
         ("--events", "--format audacity", "--format raven", "--gap", "--tier"),
         needs=_events_of("sound"),

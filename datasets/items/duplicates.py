@@ -221,18 +221,15 @@ def _candidates(
     else:
         cells = _nearest_cells(magnitudes)
         inside = _members(cells[:, 0])
+        empty = np.empty(0, np.int64)
         with ThreadPoolExecutor() as pool:
-            for (
-                probed
-            ) in cells.T:  # each row is in one cell at a time: threads write to different rows
-                rows = _members(probed)
-                [*pool.map(compare, rows.values(), [inside.get(c, _NONE) for c in rows])]
+            # Each row is in one cell of a rank: threads write to different rows.
+            for of_rank in cells.T:
+                rows = _members(of_rank)
+                [*pool.map(compare, rows.values(), [inside.get(c, empty) for c in rows])]
     of_row, near, real = np.repeat(np.arange(n), k), near.ravel(), similar.ravel() > -1
     numbers = np.minimum(of_row, near) * n + np.maximum(of_row, near)
     return np.divmod(np.unique(numbers[real]), n)
-
-
-_NONE = np.empty(0, np.int64)
 
 
 def _largest(values: NDArray[np.floating], k: int) -> NDArray[np.int64]:

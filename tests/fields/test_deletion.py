@@ -82,7 +82,7 @@ def test_its_words_are_gone_and_all_others_stay(field: str, said: dict[str, Said
     assert {" ".join(words[words[0] in COMMANDS :]) for words in map(str.split, gone)} == {
         *SHIPPED[field].words
     }
-    assert said[field].words < said[""].words
+    assert said[field].words <= said[""].words
 
 
 @pytest.mark.parametrize("field", FIELDS)
