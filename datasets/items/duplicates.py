@@ -227,7 +227,7 @@ def _candidates(
             for of_rank in cells.T:
                 rows = _members(of_rank)
                 [*pool.map(compare, rows.values(), [inside.get(c, empty) for c in rows])]
-    of_row, near, real = np.repeat(np.arange(n), k), near.ravel(), similar.ravel() > -1
+    of_row, real = np.repeat(np.arange(n), k).reshape(n, k), similar > -1
     numbers = np.minimum(of_row, near) * n + np.maximum(of_row, near)
     return np.divmod(np.unique(numbers[real]), n)
 
