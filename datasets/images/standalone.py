@@ -680,12 +680,18 @@ def _tiff_values(tags: Any, file: Any, bits: int, kind: str) -> np.ndarray:
         )
     values = np.empty((height, width, count), np.dtype(f"{kind}{size}"))
     row_bytes = -(-wide * each * bits // 8)
+    end, plain = file.seek(0, 2), tags.get(259, 1) == 1
     for number in range(planes * across * down):
         plane, place = divmod(number, across * down)
         y, x = place // across * high, place % across * wide
         rows = high if tiled else min(high, height - y)
+        needed = rows * row_bytes
+        length = lengths[number] if number < len(lengths) else needed
+        length = min(length, max(0, end - offsets[number]), *([needed] if plain else []))
         file.seek(offsets[number])
-        stored = file.read(lengths[number] if number < len(lengths) else rows * row_bytes)
+        # An array has large pages of memory, where the system has some.
+        stored = np.empty(length, np.uint8)
+        stored = stored[: file.readinto(stored)]
         data = _decompressed(tags, stored, row_bytes, rows)
         if len(data) < rows * row_bytes:
             raise ValueError("the file ends before the picture")
@@ -699,17 +705,17 @@ def _tiff_values(tags: Any, file: Any, bits: int, kind: str) -> np.ndarray:
     return values
 
 
-def _decompressed(tags: Any, data: bytes, row_bytes: int, rows: int) -> bytes:
+def _decompressed(tags: Any, data: np.ndarray, row_bytes: int, rows: int) -> Any:
+    """Bytes of a strip or tile; fewer where it is damaged."""
     compression = tags.get(259, 1)
     if tags.get(266, 1) == 2:  # the bits of each byte in reverse
-        bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
-        data = np.packbits(bits).tobytes()
+        data = np.packbits(np.unpackbits(data, bitorder="little"))
     if compression == 1:
         return data
     if compression in _DEFLATE:
         return zlib.decompressobj().decompress(data, rows * row_bytes)
     if compression in _OF_LIBTIFF:
-        return _by_libtiff(compression, data, row_bytes, rows)
+        return _by_libtiff(compression, data.tobytes(), row_bytes, rows)
     name = _COMPRESSIONS.get(compression, f"method {compression}")
     raise Unread(_unread(tags, f"compressed by {name}"))
 
