@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 # Our own bytecode is cached for the tests' processes even where Python may not.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist worksteal
 
-.PHONY: demo test test-fast lint quality docs bench bench-fuzz notebooks release app clean
+.PHONY: demo test test-fast lint quality docs bench bench-fuzz notebooks notebooks-run release app clean
 .DEFAULT_GOAL := demo
 
 # uv resolves and unpacks in parallel: half a minute where pip takes five.
@@ -72,8 +72,16 @@ bench: $(READY)
 bench-fuzz: $(READY)
 	$(BIN)/python benchmarks/bench_fuzz.py --count 5000
 
+# Opens them in JupyterLab, which is installed for it alone: `make notebooks LAB=--no-browser`, or other flags of its.
+$(VENV)/.notebooks: $(TRAIN)
+	@$(INSTALL) -e '.[notebooks]'
+	@touch $@
+
+notebooks: $(VENV)/.notebooks
+	$(BIN)/jupyter lab --ServerApp.root_dir=notebooks $(LAB)
+
 # Runs them from clean kernels and writes down what they print and draw.
-notebooks: $(READY)
+notebooks-run: $(READY)
 	$(BIN)/python -m tests.notebooks.execute
 
 # Builds wheel and sdist of the last commit, tries the wheel in an environment of its own, and prints what a person

@@ -6,14 +6,15 @@ pictures, without training.
 Pictures that are not of 8 bits are drawn by one range for all, which is inferred from them as a training infers it; all pictures
 are upright and in RGB. In a folder with sound or strain files pictures are left out.
 
-A recording longer than the window gives one picture per window. The pictures have no axes unless you give --axes
-(strain). The folders below the files' common folder are kept below --out, so files of two places keep most of their
+A recording longer than the window gives one picture per window. The pictures have no axes unless you give --axes. The
+folders below the files' common folder are kept below --out, so files of two places keep most of their
 paths. Standard output lists file and picture, separated by a tab; standard error lists the files that were left
 out, and why. Exit status: 0; 3 if some files could not be rendered; 2 for a wrong call.
 
 examples:
   secondhand render calls/*.wav --out pictures/
   secondhand render cells/ --range 0 4095 --page max --out pictures/
+  secondhand render calls/*.wav --axes --colour magma --out pictures/
   secondhand render strain/*.hdf5 --at 1126259462.4 --axes --out pictures/
 """
 
@@ -32,11 +33,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from datasets.cli.options import Checked, option, positional, take_sections
 from datasets.cli.parser import CACHE_DIR, Parser
+from datasets.core import progress
 from datasets.core.address import as_path, contents, is_folder, member, without_secrets
-from datasets.core.errors import Rejected, SecondhandError
+from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.files import write_beside
 from datasets.core.part import Part, parts_of
-from datasets.core.processes import check_files_isolated
+from datasets.core.processes import CRASHED, check_files_isolated, in_parallel
 from datasets.core.scanning import files_below
 from datasets.images.options import SampleSettings
 from datasets.kinds.base import KINDS, Kind, drawn_kinds, kind_of, photo_kinds
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from datasets.spectrograms.settings import SpectrogramSettings
 
 
+#: Pictures that a process draws before it hands them over.
+_CHUNK = 8
 #: Flags that are settings of spectrograms of sound.
 SOUND = ("level", "colour", "size", "rate", "window")
 
@@ -82,7 +86,10 @@ class RenderSettings(Checked):
         "Strain: channel to read where files have several, such as H1:GDS-CALIB_STRAIN.",
         metavar="NAME",
     )
-    axes: bool = option(False, "Strain: draw the Q-scans with axes and a colour bar, for people.")
+    axes: bool = option(
+        False,
+        "Draw the pictures with axes and a colour bar (dB for sound, energy for strain), for people.",
+    )
     overlap: float = option(
         0.0, "Sound: overlap of neighbouring windows, as a fraction of the window."
     )
@@ -134,9 +141,9 @@ def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejec
         if kind is None or (kind.settings() is None and not kind.photo):
             kinds = ", ".join([*drawn_kinds(), *photo_kinds()])
             raise SecondhandError(f"invalid settings: --kind {name!r} (must be auto, {kinds})")
-        if options.axes and not kind.gps:
+        if options.axes and kind.photo:
             raise SecondhandError(
-                f"--axes draws strain, not {name}. Leave it out, or name strain files alone"
+                f"--axes draws sound and strain, not {name}. Leave it out, or name such files alone"
             )
     names = _names([path for paths in listed.values() for path in paths])
     target = as_path(options.out)
@@ -194,8 +201,7 @@ def render(options: RenderSettings) -> tuple[list[tuple[Path, Path]], list[Rejec
         for parts, copies, rendering in planned:
             pictures: Sequence[Path | bytes | Rejected | None]
             if options.axes:
-                draw = partial(_drawn, rendering, options.at)
-                pictures = check_files_isolated(draw, [one.path for one in parts], options.workers)
+                pictures = _drawn(rendering, parts, options.workers)
                 failed = [one for one in pictures if isinstance(one, Rejected)]
             else:
                 pictures, failed = cache.render_all(
@@ -248,8 +254,31 @@ def _photo(samples: PictureSettings | None, path: str) -> bytes:
     return buffer.getvalue()
 
 
-def _drawn(rendering: SpectrogramSettings, at: float | None, path: str) -> bytes:
-    return rendering.drawn(rendering.read(Part(path, at=at)))
+def _drawn(
+    rendering: SpectrogramSettings, parts: Sequence[Part], workers: int | None
+) -> list[bytes | Rejected]:
+    """Pictures with axes, drawn in processes; a crash costs the picture being drawn alone."""
+    chunks = [[*parts[first : first + _CHUNK]] for first in range(0, len(parts), _CHUNK)]
+    died: bytes | Rejected = Rejected("", CRASHED)
+    drawn = list[bytes | Rejected]()
+    with progress.step("Drawing", len(parts)) as advance:
+        for _, pictures in in_parallel(partial(_draw, rendering), chunks, workers, died):
+            drawn += pictures
+            advance(len(drawn))
+    return [
+        Rejected(part.path, one.reason) if isinstance(one, Rejected) else one
+        for part, one in zip(parts, drawn, strict=True)
+    ]
+
+
+def _draw(rendering: SpectrogramSettings, parts: Sequence[Part]) -> list[bytes | Rejected]:
+    drawn = list[bytes | Rejected]()
+    for part in parts:
+        try:
+            drawn.append(rendering.drawn(rendering.read(part), part))
+        except BadFile as error:
+            drawn.append(Rejected(part.path, error.reason))
+    return drawn
 
 
 def _by_kind(

@@ -22,8 +22,15 @@
 # network sees of a picture, and how well the classes separate without any training.
 #
 # Everything runs offline. For photos of your own, set `own` in the second cell; they are only read.
+#
+# `make notebooks` opens this in JupyterLab; in another editor, choose the Python of `.venv` as the kernel.
 
 # %%
+import warnings
+
+warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, for their developers
+warnings.filterwarnings("ignore", message="IProgress not found")
+
 import random
 import tempfile
 from itertools import cycle
@@ -47,8 +54,10 @@ from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
 from datasets.steps.reading import load_table
 from secondhand import embed
 
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"]  # told apart by all eyes
-plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
+           "#56B4E9", "#882255", "#999933", "#000000"]  # told apart by all eyes  # fmt: skip
+MARKERS = "os^Dv*XP"  # of the first nine classes, the next nine, …
+plt.rcParams.update({"figure.dpi": 96, "axes.spines.top": False, "axes.spines.right": False})
 
 # %% [markdown]
 # ## A folder
@@ -104,6 +113,7 @@ table = load_table(folder)
 print(f"{len(table.frame)} pictures of {len(table.classes)} classes")
 print("\n".join(summary(table.rejected)).replace(f"{folder}/", ""))
 colour_of = dict(zip(table.classes, cycle(COLOURS), strict=False))
+marker_of = {c: MARKERS[n // len(COLOURS) % len(MARKERS)] for n, c in enumerate(table.classes)}
 assert own or len(table.rejected) == 3
 assert own or len(table.frame) == sum(count for _, count, _ in REGIONS.values()) + 1
 
@@ -115,7 +125,7 @@ assert own or len(table.frame) == sum(count for _, count, _ in REGIONS.values())
 
 # %%
 counts = table.frame["label"].value_counts().sort_values()
-figure, axes = plt.subplots(figsize=(5.5, 2.2), layout="constrained")
+figure, axes = plt.subplots(figsize=(6.5, 0.9 + 0.26 * len(counts)), layout="constrained")
 bars = axes.barh(counts.index, counts, color=COLOURS[0])
 axes.bar_label(bars, padding=3)
 axes.set(xlabel="pictures", title="Pictures of each class")
@@ -129,10 +139,13 @@ plt.show()
 
 # %%
 sizes = np.array([open_picture(path).size for path in table.frame["path"]])
-figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.9), layout="constrained")
+rows_of_names = -(-len(table.classes) // 5)
+figure, (left, right) = plt.subplots(
+    1, 2, figsize=(8, 2.7 + 0.18 * rows_of_names), layout="constrained"
+)
 for name, colour in colour_of.items():
     of_class = sizes[table.frame["label"].eq(name)]
-    left.scatter(*of_class.T, s=14, color=colour, label=name)
+    left.scatter(*of_class.T, s=14, color=colour, marker=marker_of[name], alpha=0.7, label=name)
 ends = [sizes.min(), sizes.max()]
 left.plot(ends, ends, color="grey", lw=0.8, ls=":")
 left.set(xlabel="width (pixels)", ylabel="height (pixels)", title="Sizes (dotted: square)")
@@ -222,11 +235,14 @@ neighbours = KNeighborsClassifier(5, metric="cosine")
 predicted = cross_val_predict(neighbours, features, labels, cv=LeaveOneOut())
 matrix = confusion_matrix(labels, predicted, labels=table.classes)
 accuracy = float((predicted == labels).mean())
-figure, axes = plt.subplots(figsize=(4, 3.6), layout="constrained")
-axes.imshow(np.sqrt(matrix / matrix.sum(axis=1, keepdims=True)), cmap="cividis", vmin=0, vmax=1)
+side = 2.4 + 0.34 * len(table.classes)
+figure, axes = plt.subplots(figsize=(side + 0.4, side), layout="constrained")
+shade = np.sqrt(matrix / matrix.sum(axis=1, keepdims=True))
+axes.imshow(shade, cmap="cividis", vmin=0, vmax=1)
 for (row, column), count in np.ndenumerate(matrix):
-    axes.text(column, row, count, ha="center", va="center",
-              color="black" if row == column else "white")  # fmt: skip
+    if count:
+        axes.text(column, row, count, ha="center", va="center", fontsize=8,
+                  color="black" if shade[row, column] > 0.6 else "white")  # fmt: skip
 axes.set_xticks(range(len(table.classes)), table.classes, rotation=45, ha="right")
 axes.set_yticks(range(len(table.classes)), table.classes)
 axes.set(xlabel="label of the neighbours", ylabel="label of the file",
@@ -255,22 +271,30 @@ assert own or len(suspects) <= 4
 # ## A map of the folder
 #
 # t-SNE places the pictures so that neighbours in 1280 dimensions stay neighbours in two. Distances between far
-# clusters mean nothing, but a picture in the wrong cluster means a lot. The red circle is the picture with the
-# wrong label (of your own photos, those that disagree with all their neighbours).
+# clusters mean nothing, but a picture in the wrong cluster means a lot. The name of each class is written where most of
+# its pictures are. The red circle is the picture with the wrong label (of your own photos, those that disagree with all
+# their neighbours). Of a large folder 400 pictures are drawn.
 
 # %%
 tsne = TSNE(perplexity=min(15, len(features) / 4), init="pca", random_state=0)
 place = tsne.fit_transform(features.astype(np.float64))
-figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
-for n, path in enumerate(table.frame["path"]):
-    thumbnail = OffsetImage(np.asarray(open_picture(path).resize((24, 24))), zoom=1)
-    frame = {"edgecolor": colour_of[labels[n]], "linewidth": 2}
-    axes.add_artist(AnnotationBbox(thumbnail, place[n], pad=0.1, bboxprops=frame))
+figure, axes = plt.subplots(figsize=(9, 7), layout="constrained")
+for n in range(0, len(place), -(-len(place) // 400)):
+    picture = open_picture(table.frame["path"].iloc[n]).resize((24, 24))
+    edge = {"edgecolor": colour_of[labels[n]], "linewidth": 2}
+    thumbnail = OffsetImage(np.asarray(picture), zoom=1)
+    axes.add_artist(AnnotationBbox(thumbnail, place[n], pad=0.1, bboxprops=edge))
 wrong = suspects if own else [names.index("IMG_0420.jpg")]
 axes.scatter(*place[wrong].T, s=1800, facecolors="none", edgecolors="red", linewidths=2, zorder=9)
-for name, colour in colour_of.items():
-    axes.plot([], [], "s", color=colour, label=name)
-axes.legend(frameon=False, loc="best", title="label")
+middles = {name: np.median(place[labels == name], axis=0) for name in table.classes}
+line = 0.035 * np.ptp(place[:, 1])
+written = []
+for name, (x, y) in sorted(middles.items(), key=lambda item: item[1][1]):
+    near = [b for a, b in written if abs(a - x) < 0.14 * np.ptp(place[:, 0]) and y < b + line]
+    y = max(near, default=y - line) + line  # above the names that it would cover
+    written.append((x, y))
+    axes.annotate(name, (x, y), ha="center", va="center", fontsize=9, zorder=10,
+                  bbox={"facecolor": "white", "edgecolor": colour_of[name], "lw": 1.5, "pad": 2})  # fmt: skip
 axes.update_datalim(place)
 axes.margins(0.06)
 axes.autoscale_view()

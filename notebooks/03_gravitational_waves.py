@@ -20,41 +20,92 @@
 #
 # At the end you will know what whitening does, how to read a Q-scan, and which glitches look like a wave.
 #
-# All strain here is **simulated**, offline, from published formulas. The last section shows a real event if you
-# are online.
+# All strain here is **simulated**, offline, from published formulas, unless you set `own` in the second cell to files of
+# yours, which are only read. The last section shows a real event if you are online.
+#
+# `make notebooks` opens this in JupyterLab; in another editor, choose the Python of `.venv` as the kernel.
 
 # %%
 import warnings
 
+warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, for their developers
+warnings.filterwarnings("ignore", message="IProgress not found")
+warnings.filterwarnings("ignore", message="Wswiglal-redir-stdio")  # of GWF files, in a notebook
+
+from dataclasses import replace
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.colors import LogNorm
 
+from datasets.kinds.base import kind_of
 from datasets.sources.glitches import CLASSES, detector_density, simulate
 from datasets.steps.reading import load_table
-from datasets.strain.files import Strain
-from datasets.strain.qscan import QGram, qtransform, spectral_density, whiten
+from datasets.strain.files import Strain, read_strain, usable_spans
+from datasets.strain.frames import open_strain, with_channel
+from datasets.strain.qscan import (
+    QGram,
+    highest_frequency,
+    qtransform,
+    settling,
+    spectral_density,
+    whiten,
+)
 from datasets.strain.settings import QScanSettings
 from secondhand import SecondhandError
 
-warnings.filterwarnings("ignore", message="IProgress not found")  # of a download that follows
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
-plt.rcParams.update({"figure.dpi": 144, "axes.spines.top": False, "axes.spines.right": False})
+plt.rcParams.update({"figure.dpi": 96, "axes.spines.top": False, "axes.spines.right": False})
 
 # %% [markdown]
 # ## Strain
 #
-# Half a minute of detector noise with a merger in the middle; two seconds of it are plotted. The event is loud and
-# still hardly visible: below 30 Hz the ground and the suspensions move the mirrors more than most waves do.
+# `own` is a file, several, or a folder of HDF5 or GWF files (GWF needs `pip install -e '.[gw]'`), or, with a network, a
+# published event such as `gwosc:GW150914`. `at` is the GPS time to look at; without it the loudest moment is looked for.
+# `channel` is needed where files have several.
+#
+# Without any, we simulate half a minute of detector noise with a merger in the middle.
 
 # %%
-chirp = simulate("Chirp_sim", rng=13, duration=32)
+own: str | list[str] = ""  # such as "H-H1_LOSC_4_V2-1126259446-32.hdf5"; "" for the merger below
+at: float | None = None  # such as 1126259462.4
+channel = ""  # such as "H1:GDS-CALIB_STRAIN"
+
+
+def files_of(names: str | list[str]) -> list[tuple[str, float | None]]:
+    """Files of strain, with the moment that each is looked at."""
+    found: list[tuple[str, float | None]] = []
+    for name in [names] if isinstance(names, str) else names:
+        if name.startswith("gwosc:"):
+            event = load_table(name, learned=False).frame
+            found += zip(event["path"], event["gps"], strict=True)
+        elif Path(name).is_dir():
+            found += [(str(f), at) for f in sorted(Path(name).iterdir()) if kind_of(f) == "strain"]
+        else:
+            found.append((name, at))
+    return [(with_channel(path, channel) if channel else path, gps) for path, gps in found]
+
+
+files = files_of(own) if own else []
+chirp = (
+    read_strain(files[0][0], at=files[0][1]) if own else simulate("Chirp_sim", rng=13, duration=32)
+)
+print(f"{chirp.detector or 'simulated'}: {chirp.duration:g} s at {chirp.rate:g} Hz from GPS {chirp.start:.3f}, "
+      f"trigger at {chirp.trigger:.3f}")  # fmt: skip
+
+# %% [markdown]
+# Two seconds of it are plotted. The event is loud and still hardly visible: below 30 Hz the ground and the suspensions move
+# the mirrors more than most waves do.
+
+# %%
 t = np.arange(len(chirp.values)) / chirp.rate + chirp.start - chirp.trigger
 near = np.abs(t) < 1
 figure, axes = plt.subplots(figsize=(8, 2.3), layout="constrained")
 axes.plot(t[near], chirp.values[near] * 1e21, color=BLUE, lw=0.5)
 axes.axvline(0, color="grey", lw=0.8, ls=":")
 axes.set(xlabel="time from the trigger (s)", ylabel="strain ($10^{-21}$)",
-         title="Strain around the merger, as it is measured (simulated)")  # fmt: skip
+         title="Strain around the trigger, as it is measured")  # fmt: skip
 plt.show()
 
 # %% [markdown]
@@ -62,22 +113,31 @@ plt.show()
 #
 # The amplitude spectral density (ASD) $\sqrt{S(f)}$, in strain per $\sqrt{\mathrm{Hz}}$. It is estimated by Welch's
 # method from overlapping periodograms, but with their *median*: one loud glitch among thirty changes the median
-# hardly at all, and would dominate the mean.
+# hardly at all, and would dominate the mean. The lines of measured strain are the mains and its harmonics, and wires and
+# mirrors that ring.
 
 # %%
 density = spectral_density(chirp.values, chirp.rate)
 f = np.fft.rfftfreq(len(chirp.values), 1 / chirp.rate)
-band = (f >= 10) & (f <= 1200)
+top = min(1200.0, highest_frequency(chirp.rate))  # what the rate leaves of the band
+band = (f >= 10) & (f <= top)
 ratio = float(np.median(np.sqrt(density[band] / detector_density(f[band]))))
-figure, axes = plt.subplots(figsize=(8, 2.8), layout="constrained")
-axes.loglog(f[band], np.sqrt(density[band]), color=BLUE, lw=0.6, label="estimated from the strain")
+figure, axes = plt.subplots(figsize=(10, 3.2), layout="constrained")
+shown = f >= 3
+axes.loglog(
+    f[shown], np.sqrt(density[shown]), color=BLUE, lw=0.6, label="estimated from the strain"
+)
 axes.loglog(f[band], np.sqrt(detector_density(f[band])), color=ORANGE, lw=1.5, label="design curve")
-axes.set(xlabel="frequency (Hz)", ylabel=r"ASD (1/$\sqrt{\mathrm{Hz}}$)",
-         title="Noise of the detector: quietest near 200 Hz")  # fmt: skip
+for low, high in ((3, 10), (top, f[-1])):
+    axes.axvspan(low, high, color="grey", alpha=0.25, lw=0)
+level = np.sqrt(density[band])
+axes.set(xlabel="frequency (Hz)", ylabel=r"ASD (1/$\sqrt{\mathrm{Hz}}$)", xlim=(3, f[-1]),
+         ylim=(level.min() / 3, level.max() * 3),
+         title="Noise of the detector (grey: cut off, no picture shows it)")  # fmt: skip
 figure.legend(frameon=False, loc="outside right center")
 plt.show()
 print(f"the median of estimated over true is {ratio:.3f}")
-assert abs(ratio - 1) < 0.05
+assert own or abs(ratio - 1) < 0.05
 
 # %% [markdown]
 # ## Whitening
@@ -96,13 +156,13 @@ figure, axes = plt.subplots(figsize=(8, 2.5), layout="constrained")
 axes.plot(t[zoom], white[zoom], color=BLUE, lw=0.9)
 axes.axhspan(-1, 1, color="grey", alpha=0.25, lw=0)
 axes.set(xlabel="time from the trigger (s)", ylabel="whitened strain ($\\sigma$)",
-         title="The same strain, whitened: the merger is the loudest thing (grey: noise, one sigma)")  # fmt: skip
+         title="The same strain, whitened (grey: noise, one sigma)")  # fmt: skip
 plt.show()
 print(
     f"away from the event: mean {white[quiet].mean():+.3f}, standard deviation {white[quiet].std():.3f}"
 )
-assert abs(white[quiet].std() - 1) < 0.05
-assert np.abs(white[zoom]).max() > 1.1 * np.abs(white[quiet]).max()
+assert own or abs(white[quiet].std() - 1) < 0.05
+assert own or np.abs(white[zoom]).max() > 1.1 * np.abs(white[quiet]).max()
 
 # %% [markdown]
 # ## Q-scan
@@ -129,25 +189,138 @@ def scan(strain: Strain, seconds: float | None = None) -> tuple[QGram, float]:
     centre = half / strain.rate
     values = whiten(strain.values[middle - half : middle + half], strain.rate)
     search = (centre - 0.25, centre + 0.25)
-    return qtransform(values, strain.rate, frange=(12, 1200), search=search), centre
+    top = min(1200.0, highest_frequency(strain.rate))
+    return qtransform(values, strain.rate, frange=(12, top), search=search), centre
 
 
 gram, centre = scan(chirp)
+scan_centre = centre
 (picture,) = gram.images([(centre - 0.4, centre + 0.2)], width=400, height=200)
 figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
-mesh = axes.pcolormesh(np.linspace(-0.4, 0.2, 400), np.geomspace(12, 1200, 200), picture,
+mesh = axes.pcolormesh(np.linspace(-0.4, 0.2, 400), np.geomspace(12, top, 200), picture,
                        vmin=0, vmax=25.5, cmap="viridis", rasterized=True)  # fmt: skip
 axes.set_yscale("log", base=2)
 axes.set_yticks([16, 32, 64, 128, 256, 512, 1024], ["16", "32", "64", "128", "256", "512", "1024"])
 axes.set(xlabel="time from the trigger (s)", ylabel="frequency (Hz)",
-         title="Q-scan of a simulated merger")  # fmt: skip
+         title="Q-scan around the trigger")  # fmt: skip
 figure.colorbar(mesh, ax=axes, label="normalised energy")
 plt.show()
 peak = gram.peak
 print(f"loudest tile: energy {peak.energy:.0f} at {peak.frequency:.0f} Hz, Q {peak.q:.1f}, "
       f"{peak.time - centre:+.3f} s from the trigger")  # fmt: skip
-assert peak.energy > 100
-assert abs(peak.time - centre) < 0.1
+assert own or peak.energy > 100
+assert own or abs(peak.time - centre) < 0.1
+
+# %% [markdown]
+# ## The same at several Q
+#
+# A plane of low Q shows *when* and blurs the pitch, one of high Q the reverse; a short burst is loud in the first, a hum in
+# the last. The scan above is the plane that has the loudest tile near the trigger.
+
+# %%
+QS = (5.7, 11.3, 22.6, 45.3)
+
+
+def at_q(strain: Strain, q: float) -> QGram:
+    """The plane of one Q of all of a stretch."""
+    high = min(1200.0, highest_frequency(strain.rate, q, q))
+    return qtransform(
+        whiten(strain.values, strain.rate), strain.rate, qrange=(q, q), frange=(12, high)
+    )
+
+
+planes = {q: at_q(chirp, q) for q in QS}
+centre = chirp.trigger - chirp.start
+figure, grid = plt.subplots(1, 4, figsize=(10, 2.9), layout="constrained", sharey=True)
+for axes, (q, plane) in zip(grid, planes.items(), strict=True):
+    (picture,) = plane.images([(centre - 0.4, centre + 0.2)], width=200, height=150)
+    mesh = axes.pcolormesh(np.linspace(-0.4, 0.2, 200), np.geomspace(*plane.frange, 150), picture, vmin=0, vmax=25.5,
+                           cmap="viridis", rasterized=True)  # fmt: skip
+    axes.set_yscale("log", base=2)
+    axes.set_yticks([16, 64, 256, 1024], ["16", "64", "256", "1024"])
+    axes.set_title(f"Q {q:g}, at most {picture.max():.0f}", fontsize=10)
+figure.supxlabel("time from the trigger (s)", fontsize=10)
+grid[0].set_ylabel("frequency (Hz)")
+figure.colorbar(mesh, ax=grid, label="normalised energy")
+plt.show()
+
+# %% [markdown]
+# ## What is cut off
+#
+# A picture shows less than the strain has: a band (grey, above), a time around the trigger, nothing of the ends, where
+# whitening has no neighbours, and energies up to 25.5. Whatever is louder has the brightest colour: a loud event is overexposed, so that a
+# faint one is seen at all. `clip` changes that.
+
+# %%
+(picture,) = gram.images([(scan_centre - 0.4, scan_centre + 0.2)], width=300, height=200)
+figure, grid = plt.subplots(1, 2, figsize=(10, 3), layout="constrained", sharey=True)
+scales = {"all, on a log scale": {"norm": LogNorm(1, max(float(picture.max()), 30.0))},
+          "as the network sees it": {"vmin": 0, "vmax": 25.5}}  # fmt: skip
+for axes, (name, how) in zip(grid, scales.items(), strict=True):
+    mesh = axes.pcolormesh(np.linspace(-0.4, 0.2, 300), np.geomspace(12, top, 200), np.maximum(picture, 0.01),
+                           cmap="viridis", rasterized=True, **how)  # fmt: skip
+    axes.set_yscale("log", base=2)
+    axes.set_yticks([16, 64, 256, 1024], ["16", "64", "256", "1024"])
+    axes.set(title=name, xlabel="time from the trigger (s)")
+    figure.colorbar(mesh, ax=axes, label="normalised energy")
+grid[0].set_ylabel("frequency (Hz)")
+plt.show()
+print(f"{np.mean(picture > 25.5):.1%} of this picture is overexposed; the first and last {settling(chirp.rate):g} s of "
+      f"{chirp.duration:g} s are of no use")  # fmt: skip
+
+# %% [markdown]
+# ## Triggers on a time line
+#
+# The loudest tile of each quarter of a second, over all of the stretch (of files of yours, up to ten minutes). In noise it
+# stays near $\log_2 N$ of the tiles compared, which the next section explains. We put a blip and a whistle beside the
+# simulated merger.
+
+
+# %%
+def stretches() -> list[Strain]:
+    """The strain to search, 32 s at a time."""
+    if not own:
+        later = simulate("Whistle_sim", rng=3, noise=replace(chirp, trigger=chirp.trigger + 9))
+        return [simulate("Blip_sim", rng=2, noise=replace(later, trigger=chirp.trigger - 8))]
+    with open_strain(files[0][0]) as source:
+        spans = usable_spans(source, 32, 1)
+    moments = [
+        m for low, high in spans for m in np.arange(min(low + 15, (low + high) / 2), high, 30)
+    ]
+    return [read_strain(files[0][0], at=m) for m in moments[:20]]
+
+
+rows = []
+for stretch in stretches():
+    bins = round(4 * stretch.duration)
+    for q in QS:
+        plane = at_q(stretch, q)
+        loudest = np.array([row.reshape(bins, -1).max(axis=1) if len(row) >= bins else np.repeat(row, bins // len(row))
+                            for row in plane.energies])  # fmt: skip
+        row = loudest.argmax(axis=0)
+        rows.append(np.column_stack([stretch.start + (np.arange(bins) + 0.5) / 4, loudest.max(axis=0),
+                                     plane.frequencies[row], np.full(bins, q)])[4:-4])  # fmt: skip
+found = np.concatenate(rows)
+found = found[np.lexsort((-found[:, 1], found[:, 0]))]
+found = found[np.diff(found[:, 0], prepend=-1) > 0.01]  # the loudest Q of each quarter of a second
+figure, axes = plt.subplots(figsize=(10, 2.9), layout="constrained")
+since = found[:, 0] - chirp.trigger
+axes.vlines(since, 1, found[:, 1], color="lightgrey", lw=1)
+mesh = axes.scatter(
+    since, found[:, 1], c=found[:, 2], s=14, cmap="viridis", norm=LogNorm(12, top), zorder=3
+)
+axes.axhline(25.5, color=ORANGE, lw=1, ls="--")
+axes.annotate("brightest", (since[0], 25.5), (0, 3), textcoords="offset points", color=ORANGE)
+axes.set(
+    yscale="log", xlabel=f"time from GPS {chirp.trigger:.3f} (s)", ylabel="loudest tile (energy)"
+)
+figure.colorbar(mesh, ax=axes, label="frequency (Hz)")
+plt.show()
+for gps, energy, frequency, q in found[np.argsort(-found[:, 1])][:8]:
+    if energy > 25.5:
+        print(f"GPS {gps:.2f}: energy {energy:.0f} at {frequency:.0f} Hz, Q {q:g}")
+loud = since[found[:, 1] > 25.5]
+assert own or all(np.abs(loud - when).min() < 0.6 for when in (-8, 0, 9))
 
 # %% [markdown]
 # ## How much energy exceeds chance?
@@ -271,23 +444,29 @@ assert off[0] > 0.25
 assert off[2] < off[0]
 
 # %% [markdown]
-# ## A real event
+# ## What the network sees of a real event
 #
 # `gwosc:NAME` is an event of the Gravitational Wave Open Science Center, downloaded on first use. Offline, the
-# cell says so and continues.
+# cell says so and continues. Of files of your own, it shows these.
 
 # %%
 try:
-    events = load_table("gwosc:GW150914", learned=False).frame
+    events = files or files_of("gwosc:GW150914")
 except SecondhandError as error:
-    events = None
+    events = []
     print(f"not shown here, for this was run offline ({str(error)[:60]}…)")
-if events is not None:
-    settings = QScanSettings(layout="row", size=(160, 800), fmax=1200)
-    figure, grid = plt.subplots(len(events), 1, figsize=(8.5, 2.2 * len(events)), squeeze=False)
-    for axes, path, gps in zip(grid.flat, events["path"], events["gps"], strict=True):
-        axes.imshow(settings.picture(path, at=gps))
-        axes.set(title=f"GW150914, {path[-40:]}: {settings.durations} s", xticks=[], yticks=[])
+if events:
+    events = events[:4]
+    settings = QScanSettings.infer([path for path, _ in events], layout="row", size=(160, 800))
+    figure, grid = plt.subplots(
+        len(events), 1, figsize=(10, 2.5 * len(events)), squeeze=False, layout="constrained"
+    )
+    for axes, (path, gps) in zip(grid.flat, events, strict=True):
+        strain = read_strain(path, at=gps)
+        axes.imshow(settings.render(strain))
+        axes.set(xticks=np.arange(4) * 200 + 100, yticks=[])
+        axes.set_xticklabels([f"{seconds:g} s" for seconds in settings.durations])
+        axes.set_title(f"{strain.detector} around GPS {strain.trigger:.3f}", fontsize=10)
     plt.show()
 
 # %% [markdown]
@@ -295,7 +474,7 @@ if events is not None:
 #
 # - Make the detector older, `simulate(..., age=1)`, which adds noise: which events do you no longer see?
 # - Scan with `qtransform(..., qrange=(4, 8))`: what becomes of a blip, and what of the chirp?
-# - With a file of measured strain of yours, replace `"gwosc:GW150914"` by a table with the columns path, label and gps.
+# - Set `own` to measured strain of yours, or to `"gwosc:GW150914"`, and `at` to a moment of it.
 # - Train on such pictures and refuse a class that the model never saw, the whistles:
 #
 # ```

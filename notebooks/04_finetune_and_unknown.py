@@ -22,8 +22,15 @@
 # a threshold trades answers for errors.
 #
 # The pictures are scikit-learn's handwritten digits. 8 and 9 are left out of training.
+#
+# `make notebooks` opens this in JupyterLab; in another editor, choose the Python of `.venv` as the kernel.
 
 # %%
+import warnings
+
+warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, for their developers
+warnings.filterwarnings("ignore", message="IProgress not found")
+
 import tempfile
 from copy import deepcopy
 from dataclasses import replace

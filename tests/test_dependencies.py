@@ -25,6 +25,7 @@ UNSEEN = {
     "pyopen-wakeword": "learners.backbones.packaged, by its file",
     "import-linter": "make lint",
     "ipykernel": "nbclient",
+    "jupyterlab": "make notebooks",
     "mypy": "make quality",
     "myst-nb": "make docs",
     "numpydoc": "make docs",

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -15,6 +16,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from datasets.audio import decode, harmonic, mel
 from datasets.audio.decode import RATES, ULTRASOUND
+from datasets.audio.drawing import Levels, figure_png
+from datasets.core.address import member
 from datasets.core.checked import one_of
 from datasets.core.errors import BadFile, SecondhandError
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
@@ -301,6 +304,27 @@ class MelSettings(SpectrogramSettings):
         return Axes(
             "time in the recording (s)", seconds, frequency, scale, (low + edge, high - edge)
         )
+
+    def drawn(self, signal: NDArray[np.floating], part: Part) -> bytes:
+        """The spectrogram in all its bands and frames; ``size`` has no effect."""
+        signal, lengths = self.fit(signal), self._frame_lengths()
+        planes = [self.levels(signal, n_fft=n_fft) for n_fft in lengths]
+        title = Path(member(part.path)).name
+        if len(planes) > 1:
+            short, usual, long = (f"{1000 * n_fft / self.rate:.3g} ms" for n_fft in lengths)
+            title += f"\nframes of {short} red, {usual} green, {long} blue"
+        return figure_png(planes, self.axes(part), self.bar(signal), title, colour=self.colour)
+
+    def bar(self, signal: NDArray[np.float32]) -> Levels:
+        """What black and white are in the picture of a signal [samples]: the colour bar of `drawn`."""
+        if self.level == "pcen":
+            return Levels("PCEN", 0.0, LOUDEST_PCEN)
+        name = "dB relative to full scale"
+        if self.level == "clip":
+            peak = float(self.mel_db(signal).max()) - self.full_scale
+            quiet = peak < QUIETEST_PEAK
+            name = f"dB relative to {QUIETEST_PEAK:g} dBFS" if quiet else "dB relative to the peak"
+        return Levels(name, -self.range_db, 0.0)
 
     def flac(self, file: FileOrPart) -> bytes:
         """A recording, or a span of one, as FLAC at `rate`."""

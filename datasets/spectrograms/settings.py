@@ -122,9 +122,12 @@ class SpectrogramSettings:
         """
         return np.asarray(self.image(signal).convert("RGB"))
 
-    def drawn(self, signal: Any) -> bytes:
-        """PNG of a signal with axes, for people."""
-        raise NotImplementedError
+    def drawn(self, signal: Any, part: Part) -> bytes:
+        """PNG of a signal with axes, for people; ``part`` is what was read.
+
+        Raises SecondhandError for files that are not drawn with axes.
+        """
+        raise SecondhandError(f"--axes: {self.kind} is not drawn with axes. Leave it out")
 
     def panels(self, signal: Any, picture: Image.Image, part: Part) -> list[Panel]:
         """What the picture of a signal consists of, for people; ``part`` is what was read."""

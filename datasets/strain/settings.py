@@ -206,7 +206,7 @@ class QScanSettings(SpectrogramSettings):
     def is_cut(self, path: AnyPath) -> bool:
         return read_scan(path) is not None
 
-    def drawn(self, signal: Strain) -> bytes:
+    def drawn(self, signal: Strain, part: Part) -> bytes:
         title = f"{Path(signal.path).name}\ntrigger at GPS {signal.trigger:.3f}"
         return figure_png(
             self.scans(signal, width=DRAWN, height=DRAWN), title, colour=self.colour, clip=self.clip

@@ -2,6 +2,7 @@
 
 import shutil
 
+import librosa
 import numpy as np
 import pytest
 import soundfile
@@ -133,9 +134,65 @@ def test_strain_takes_settings_and_axes_for_people(tmp_path, options, capsys):
     assert (drawn[:, -3:] > 250).all()
     assert main([*call, "--spectrogram", "{window: 3}", "--overwrite"]) == 2
     assert "--spectrogram window" in capsys.readouterr().err
-    write(tmp_path / "a.wav")
-    assert main([str(tmp_path / "a.wav"), "--axes", *options]) == 2
-    assert "--axes" in capsys.readouterr().err
+
+
+def ringing(path, seconds=2.0, hertz=1000):
+    """A tone in the second half of silence."""
+    time = np.arange(round(RATE * seconds)) / RATE
+    soundfile.write(path, 0.5 * np.sin(2 * np.pi * hertz * time) * (time > seconds / 2), RATE)
+    return path
+
+
+@pytest.mark.slow
+def test_sound_is_drawn_with_axes_and_decibels(tmp_path, options):
+    """The loudest row and columns of the picture are where librosa's mel scale and the time put the tone."""
+    call = [str(ringing(tmp_path / "tone.wav")), *options, "--window", "2", "--axes"]
+    assert main([*call, "--colour", "grey"]) == 0
+    drawn = pixels(tmp_path / "out" / "tone.png")[..., 0].astype(int)
+    # Around the plot the figure is white.
+    assert (drawn[-3:] > 250).all()
+    assert (drawn[:, -3:] > 250).all()
+    dark = drawn < 5
+    across, down = (np.flatnonzero(dark.mean(axis=axis) > 0.3) for axis in (0, 1))
+    plot = drawn[down.min() : down.max() + 1, across.min() : across.max() + 1]
+    height, width = plot.shape
+    right = plot[:, round(0.55 * width) : round(0.75 * width)].mean(axis=1)
+    low, high, tone = librosa.hz_to_mel([20, RATE / 2, 1000])
+    assert 1 - right.argmax() / height == pytest.approx((tone - low) / (high - low), abs=0.04)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings", ["{level: pcen}", "{level: fixed}", "{colour: windows}", "{scale: cqt, fmax: 4000}"]
+)
+def test_all_spectrograms_of_sound_have_axes(tmp_path, options, settings):
+    path = write(tmp_path / "long.wav", seconds=1.5)
+    call = [str(path), *options, "--window", "0.5", "--spectrogram", settings, "--axes"]
+    assert main(call) == 0
+    names = sorted(file.name for file in (tmp_path / "out").iterdir())
+    assert names == [f"long_0000{start}0s.png" for start in ("0.0", "0.5", "1.0")]
+    assert min(pixels(tmp_path / "out" / names[0]).shape[:2]) > 300
+
+
+def test_a_colour_bar_tells_what_white_is():
+    tone = 0.5 * np.sin(np.arange(8000) * 0.8)
+    for level, scale, name in (
+        ("clip", 1, "dB relative to the peak"),
+        ("clip", 1e-4, "dB relative to -50 dBFS"),
+        ("fixed", 1, "dB relative to full scale"),
+    ):
+        settings = MelSettings(rate=8000, window=1, level=level, range_db=70)
+        signal = settings.fit(scale * tone)
+        assert settings.bar(signal) == (name, -70, 0)
+    assert MelSettings(level="pcen").bar(tone) == ("PCEN", 0, 4)
+
+
+def test_a_file_that_cannot_be_read_costs_its_picture_alone(tmp_path, options, capsys):
+    good, bad = write(tmp_path / "a.wav"), write(tmp_path / "b.flac", seconds=3)
+    bad.write_bytes(bad.read_bytes()[: -bad.stat().st_size // 2])
+    assert main([str(good), str(bad), *options, "--axes"]) == 3
+    assert [file.name for file in (tmp_path / "out").glob("*.png")] == ["a.png"]
+    assert str(bad) in capsys.readouterr().err
 
 
 def test_pictures_are_replaced_only_on_request(tmp_path, options, capsys):

@@ -38,6 +38,7 @@ def execute(script: Path) -> nbformat.NotebookNode:
     Raises
     ------
     nbclient.exceptions.CellExecutionError : a cell raised an error.
+    ValueError : a cell wrote a warning, which readers would see in red.
     """
     notebook = jupytext.read(script)
     # The packages beside this file, not those of another installed copy.
@@ -55,8 +56,11 @@ def execute(script: Path) -> nbformat.NotebookNode:
     client.execute(env=environment)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times of the run would change every diff
-        if cell.cell_type == "code":  # warnings contain folders of this machine
-            cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
+        if cell.cell_type == "code":
+            for warning in (o.text for o in cell.outputs if o.get("name") == "stderr"):
+                raise ValueError(
+                    f"{script}: this cell writes a warning:\n{cell.source}\n\n{warning}"
+                )
             for data in (o.data for o in cell.outputs if "image/png" in o.get("data", {})):
                 lighten(data)
     notebook.metadata.pop("language_info", None)
