@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ def figure_png(
 
     figure = Figure(figsize=(7, 3.6), dpi=100, layout="constrained")
     ax = figure.subplots()
-    place = {"origin": "lower", "aspect": "auto", "extent": (*axes.seconds, *axes.rows)}
+    place: dict[str, Any] = {"origin": "lower", "aspect": "auto", "extent": (*axes.seconds, *axes.rows)}
     if len(planes) == 1:
         values = levels.low + planes[0] * (levels.high - levels.low)
         colour = "gray" if colour == "grey" else colour
