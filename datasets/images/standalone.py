@@ -713,7 +713,7 @@ def _decompressed(tags: Any, data: np.ndarray, row_bytes: int, rows: int) -> Any
     if compression == 1:
         return data
     if compression in _DEFLATE:
-        return zlib.decompressobj().decompress(data, rows * row_bytes)
+        return zlib.decompressobj().decompress(data.data, rows * row_bytes)
     if compression in _OF_LIBTIFF:
         return _by_libtiff(compression, data.tobytes(), row_bytes, rows)
     name = _COMPRESSIONS.get(compression, f"method {compression}")
