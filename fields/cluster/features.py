@@ -7,6 +7,7 @@ A worker opens the files of a batch and passes them through the body as the trai
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import tempfile
 import threading
@@ -168,12 +169,13 @@ def _passing(name: str) -> Passing:
 
 def _send(cluster: Cluster, passing: Passing) -> str:
     """Send what the workers need; returns the name of its file there."""
+    content = io.BytesIO()
+    torch.save(passing, content)
+    name = f"{hashlib.sha256(content.getbuffer()).hexdigest()}.pt"
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "passing")
-        torch.save(passing, file)
-        with file.open("rb") as content:
-            name = f"{hashlib.file_digest(content, 'sha256').hexdigest()}.pt"
-        cluster.send(file.rename(file.with_name(name)))
+        file = Path(folder, name)
+        file.write_bytes(content.getbuffer())
+        cluster.send(file)
     return name
 
 

@@ -33,6 +33,7 @@ FIGURES = {
     "bench_events": r'"rows": \d[\s\S]*"many rows": \d',
     "bench_few": r"sounds 8 +\d\.\d+[\s\S]*macro F1 \d\.\d{3}; ten events of a class: its F1 \d\.\d{3}",
     "bench_fuzz": r"18 mutants of seed 0, 0 disallowed outcomes",
+    "bench_gpu": r'"step": "epoch".*"ratio": \d[\s\S]*"first_s": \d[\s\S]*"step": "head"[\s\S]*"labels": 0, "of": 64\}',
     "bench_kills": r"1 of 1 went on to the same weights and answers",
     "bench_many_files": r"2000 rows for 2000 files, 2000 of them different[\s\S]*2 of 2 damaged files listed, 0 others[\s\S]*the same answers",
     "bench_precision": r"test_efficientnet .* fp32: \d\.\d\d of the quickest's time",
@@ -56,7 +57,7 @@ def test_each_is_tried_and_backs_a_figure() -> None:
     assert scripts == FIGURES.keys()
     read = (FOLDER / "README.md").read_text("utf-8")
     assert [name for name in scripts if f"python benchmarks/{name}.py " not in read] == []
-    assert len([*FOLDER.glob("*.py")]) <= 22
+    assert len([*FOLDER.glob("*.py")]) <= 25
 
 
 class Here(_shared.Side):
@@ -92,7 +93,7 @@ def start_run(words: list[str], **options: Any) -> subprocess.Popen[str] | Progr
 
 #: Those that take over four seconds of a core. `make bench` runs them all at these sizes.
 LONG = {
-    "bench_app", "bench_buckets", "bench_epoch", "bench_events", "bench_few", "bench_fuzz", "bench_kills", "bench_many_files", "bench_render",
+    "bench_app", "bench_buckets", "bench_epoch", "bench_events", "bench_few", "bench_fuzz", "bench_gpu", "bench_kills", "bench_many_files", "bench_render",
     "bench_samples", "bench_spans", "bench_speakers", "bench_time_to_accuracy", "bench_unknown", "check_real_data",
 }  # fmt: skip
 

@@ -207,7 +207,7 @@ def test_no_csv_is_written_under_the_name_of_a_spreadsheet(ending: str) -> None:
 def test_there_is_no_other_way_to_write_a_table() -> None:
     """Except for numbers, names of our own, and other programs' formats, which know no guard."""
     others = {
-        "datasets/tables/cells.py", "datasets/sources/demos.py", "datasets/sources/public.py",
+        "datasets/tables/cells.py", "datasets/sources/demos.py", "datasets/sources/idx.py", "datasets/sources/public.py",
         "fields/cameras/outputs/camtrap_dp.py", "learners/training/records.py",
     }  # fmt: skip
     root = Path(__file__).parents[3]
