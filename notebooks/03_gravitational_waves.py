@@ -39,6 +39,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import LogNorm
 
+from datasets.core.part import Part
 from datasets.kinds.base import kind_of
 from datasets.sources.glitches import CLASSES, detector_density, simulate
 from datasets.steps.reading import load_table
@@ -88,8 +89,14 @@ def files_of(names: str | list[str]) -> list[tuple[str, float | None]]:
 
 
 files = files_of(own) if own else []
+context = 32.0  # seconds; of shorter files all
+if own:
+    with open_strain(files[0][0]) as source:
+        context = min(context, float(int(source.duration)))
 chirp = (
-    read_strain(files[0][0], at=files[0][1]) if own else simulate("Chirp_sim", rng=13, duration=32)
+    read_strain(files[0][0], at=files[0][1], context=context)
+    if own
+    else simulate("Chirp_sim", rng=13, duration=32)
 )
 print(f"{chirp.detector or 'simulated'}: {chirp.duration:g} s at {chirp.rate:g} Hz from GPS {chirp.start:.3f}, "
       f"trigger at {chirp.trigger:.3f}")  # fmt: skip
@@ -278,16 +285,15 @@ print(f"{np.mean(picture > 25.5):.1%} of this picture is overexposed; the first 
 
 # %%
 def stretches() -> list[Strain]:
-    """The strain to search, 32 s at a time."""
+    """The strain to search, as much at a time as is whitened together."""
     if not own:
         later = simulate("Whistle_sim", rng=3, noise=replace(chirp, trigger=chirp.trigger + 9))
         return [simulate("Blip_sim", rng=2, noise=replace(later, trigger=chirp.trigger - 8))]
     with open_strain(files[0][0]) as source:
-        spans = usable_spans(source, 32, 1)
-    moments = [
-        m for low, high in spans for m in np.arange(min(low + 15, (low + high) / 2), high, 30)
-    ]
-    return [read_strain(files[0][0], at=m) for m in moments[:20]]
+        spans = usable_spans(source, context, 1)
+    half = context / 2 - 1
+    moments = [m for a, b in spans for m in np.arange(min(a + half, (a + b) / 2), b, 2 * half)]
+    return [read_strain(files[0][0], at=m, context=context, reach=1) for m in moments[:20]]
 
 
 rows = []
@@ -295,7 +301,7 @@ for stretch in stretches():
     bins = round(4 * stretch.duration)
     for q in QS:
         plane = at_q(stretch, q)
-        loudest = np.array([row.reshape(bins, -1).max(axis=1) if len(row) >= bins else np.repeat(row, bins // len(row))
+        loudest = np.array([np.maximum.reduceat(row, np.arange(bins) * len(row) // bins)
                             for row in plane.energies])  # fmt: skip
         row = loudest.argmax(axis=0)
         rows.append(np.column_stack([stretch.start + (np.arange(bins) + 0.5) / 4, loudest.max(axis=0),
@@ -462,7 +468,7 @@ if events:
         len(events), 1, figsize=(10, 2.5 * len(events)), squeeze=False, layout="constrained"
     )
     for axes, (path, gps) in zip(grid.flat, events, strict=True):
-        strain = read_strain(path, at=gps)
+        strain = settings.read(Part(path, at=gps))
         axes.imshow(settings.render(strain))
         axes.set(xticks=np.arange(4) * 200 + 100, yticks=[])
         axes.set_xticklabels([f"{seconds:g} s" for seconds in settings.durations])

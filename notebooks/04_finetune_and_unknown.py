@@ -62,7 +62,7 @@ from learners.training.learner import fine_tune, make_learner
 from secondhand import load_predictor
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind eyes as well
-plt.rcParams.update({"figure.dpi": 72, "axes.spines.top": False, "axes.spines.right": False})
+plt.rcParams.update({"figure.dpi": 96, "axes.spines.top": False, "axes.spines.right": False})
 set_seed(0, reproducible=True)
 _ = keep_memory()  # a fifth quicker on a CPU
 
@@ -146,13 +146,13 @@ learn = make_learner(dls, network, preprocessing, train, cbs=[Ema(horizon=0.2), 
 with learn.no_bar(), learn.no_logging():
     fine_tune(learn, train)
 steps, raw, average = np.array(beside.seen).T
-figure, axes = plt.subplots(figsize=(6, 2.8), layout="constrained")
+figure, axes = plt.subplots(figsize=(8, 2.8), layout="constrained")
 axes.axhline(raw[0], color="grey", lw=0.8, ls=":", label="the head alone (probe)")
 axes.plot(steps, raw, "o-", color=ORANGE, ms=4, label="raw weights")
 axes.plot(steps, average, "s-", color=BLUE, ms=4, label="their average (EMA)")
 axes.set(xlabel="step, all weights learning", ylabel="validation loss (nats)", ylim=(0, None),
          title="What all weights add to a fitted head")  # fmt: skip
-axes.legend(frameon=False)
+figure.legend(frameon=False, loc="outside right center")
 plt.show()
 assert average.max() < raw.max()
 

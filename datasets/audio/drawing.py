@@ -38,15 +38,20 @@ def figure_png(
 
     figure = Figure(figsize=(7, 3.6), dpi=100, layout="constrained")
     ax = figure.subplots()
-    place: dict[str, Any] = {"origin": "lower", "aspect": "auto", "extent": (*axes.seconds, *axes.rows)}
-    if len(planes) == 1:
-        values = levels.low + planes[0] * (levels.high - levels.low)
-        colour = "gray" if colour == "grey" else colour
-        mesh = ax.imshow(values, cmap=colour, vmin=levels.low, vmax=levels.high, **place)
+    frames = min(plane.shape[1] for plane in planes)
+    one, colour_map = len(planes) == 1, "gray" if colour == "grey" else colour
+    shown = np.stack([plane[:, :frames] for plane in planes], axis=-1)
+    mesh = ax.imshow(
+        levels.low + shown[..., 0] * (levels.high - levels.low) if one else shown,
+        cmap=colour_map if one else None,
+        vmin=levels.low if one else None,
+        vmax=levels.high if one else None,
+        origin="lower",
+        aspect="auto",
+        extent=(*axes.seconds, *axes.rows),
+    )
+    if one:
         figure.colorbar(mesh, ax=ax, label=levels.name)
-    else:
-        frames = min(plane.shape[1] for plane in planes)
-        ax.imshow(np.stack([plane[:, :frames] for plane in planes], axis=-1), **place)
     ticks = axes.ticks
     ax.set_yticks(list(ticks.values()), list(ticks))
     ax.set_xlabel(axes.time)
