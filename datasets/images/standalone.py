@@ -678,9 +678,16 @@ def _tiff_values(tags: Any, file: Any, bits: int, kind: str) -> np.ndarray:
         raise Unread(
             f"{width} x {height} pixels of {count} channels take more than 2 GiB: scale it down"
         )
-    values = np.empty((height, width, count), np.dtype(f"{kind}{size}"))
     row_bytes = -(-wide * each * bits // 8)
     end, plain = file.seek(0, 2), tags.get(259, 1) == 1
+    if plain and not tiled and down > 1:
+        starts = np.array(offsets[: planes * down], np.int64).reshape(planes, down)
+        if (np.diff(starts) == high * row_bytes).all():  # one behind the other
+            offsets, lengths, high, down = starts[:, 0].tolist(), (), height, 1
+    shape = height, width, count
+    alone = (high, wide, each) == shape
+    # Memory that is not used would cost more time than reading.
+    values = np.empty(0 if alone else shape, np.dtype(f"{kind}{size}"))
     for number in range(planes * across * down):
         plane, place = divmod(number, across * down)
         y, x = place // across * high, place % across * wide
@@ -698,7 +705,7 @@ def _tiff_values(tags: Any, file: Any, bits: int, kind: str) -> np.ndarray:
         whole = memoryview(data)[: rows * row_bytes]
         part = _unpacked(tags, whole, rows, wide * each, bits, kind)
         part = _undifferenced(tags, part.reshape(rows, wide, each), whole, row_bytes)
-        if part.shape == values.shape:  # it is all of the picture
+        if alone:
             return part
         shown = values[y : y + high, x : x + wide, plane * each : (plane + 1) * each]
         shown[...] = part[: shown.shape[0], : shown.shape[1]]

@@ -74,6 +74,35 @@ def test_samples_are_those_of_tifffile(kind: str, planar: str, channels: int) ->
             np.testing.assert_array_equal(stored(data), expected)
 
 
+@pytest.mark.parametrize("planar", ["contig", "separate"])
+def test_strips_that_do_not_follow_each_other_are_put_together(planar: str) -> None:
+    values = values_of("u2", (3, *SHAPE) if planar == "separate" else (*SHAPE, 3))
+    data = tiff(values, rowsperstrip=7, photometric="rgb", planarconfig=planar)
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        page = file.pages[0]
+        offsets, lengths = page.dataoffsets, page.databytecounts
+        place, size = page.tags["StripOffsets"].valueoffset, 4
+    moved = 2
+    strip = data[offsets[moved] : offsets[moved] + lengths[moved]]
+    table = place + size * moved
+    data = data[:table] + len(data).to_bytes(size, "little") + data[table + size :]
+    # What was there is overwritten, so that nothing but the moved strip has its values.
+    data = data[: offsets[moved]] + bytes(len(strip)) + data[offsets[moved + 1] :] + strip
+    expected = np.moveaxis(values, 0, -1) if planar == "separate" else values
+    np.testing.assert_array_equal(stored(data), expected)
+    with pytest.raises(ValueError, match="ends before the picture"):
+        stored(data[:-1])
+
+
+def test_strips_that_follow_each_other_are_read_to_the_end_of_the_file() -> None:
+    data = tiff(values_of("u2", SHAPE), rowsperstrip=7)
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        page = file.pages[0]
+        end = page.dataoffsets[-1] + page.databytecounts[-1]
+    with pytest.raises(ValueError, match="ends before the picture"):
+        stored(data[: end - 1])
+
+
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_differences_are_added_up(order: str, channels: int) -> None:
