@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
