@@ -23,6 +23,8 @@
 # how to read an attention weight.
 #
 # Everything runs offline, on two cores, in about a minute. Change `SEED` to draw everything anew.
+#
+# `make notebooks` opens this in JupyterLab; in another editor, choose the Python of `.venv` as the kernel.
 
 # %%
 import codecs

@@ -30,7 +30,7 @@ TRAIN = (
 
 def install(site: Path) -> None:
     """Write what ``pip install`` leaves of the package on the page, and of one with nothing behind its names."""
-    for name, content in re.findall(r"`(\w+/\w+\.py)` .*?```python\n(.*?)```", PAGE, re.DOTALL):
+    for name, content in re.findall(r"(?ms)^`(\w+/\w+\.py)` .*?```python\n(.*?)```", PAGE):
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(content)
     toml = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)

@@ -144,8 +144,11 @@ def needed_for_columns(names: Iterable[str]) -> str:
 
 def needed_for_body(name: str) -> str:
     """The same for the body of a network."""
-    fields = (one for one in left_out() if name.startswith(SHIPPED[one].bodies or ("\0",)))
-    return next(map(_is_left_out, fields), "")
+    for field, shipped in SHIPPED.items():
+        # No folder is looked into for any other network.
+        if shipped.bodies and name.startswith(shipped.bodies) and field in left_out():
+            return _is_left_out(field)
+    return ""
 
 
 def _is_left_out(field: str) -> str:

@@ -806,27 +806,28 @@ def _png_values(file: Any) -> np.ndarray:
     A filter of PNG works on bytes, each by those of the same place in neighbouring pixels. So the upper and the lower
     bytes are two PNGs of 8 bits.
     """
+    size = file.seek(0, 2)
     file.seek(8)
     head, packed = b"", []
     while len(start := file.read(8)) == 8:
         length, name = struct.unpack(">I4s", start)
         if name == b"IEND":
             break
-        body = file.read(length)
+        body = file.read(min(length, size - file.tell()))  # a stated length may be any
         file.seek(4, 1)
-        if name == b"IHDR":
+        if name == b"IHDR" and not head:  # Pillow takes the first, too, whose size is checked
             head = body
         elif name == b"IDAT":
             packed.append(body)
     width, height, _, colour, _, _, interlaced = struct.unpack(">IIBBBBB", head)
     count = {0: 1, 2: 3, 4: 2, 6: 4}[colour]
-    values = np.zeros((height, width, count), np.uint16)
     passes = _ADAM7 if interlaced else ((0, 0, 1, 1),)
     sizes = [(-(-(width - x) // dx), -(-(height - y) // dy)) for x, y, dx, dy in passes]
     total = sum(rows * (1 + 2 * count * columns) for columns, rows in sizes if columns > 0)
     data = zlib.decompressobj().decompress(b"".join(packed), total)
     if len(data) < total:
         raise ValueError("the file ends before the picture")
+    values = np.zeros((height, width, count), np.uint16)
     at = 0
     for (x, y, dx, dy), (columns, rows) in zip(passes, sizes, strict=True):
         if columns <= 0 or rows <= 0:

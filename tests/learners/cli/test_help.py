@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from datasets.cli.parser import help_of
+
 ROOT = Path(__file__).parents[3]
 _SPEC = importlib.util.spec_from_file_location("flags_of_docs", ROOT / "docs/flags.py")
 assert _SPEC is not None
@@ -25,7 +27,9 @@ def test_each_flag_has_a_sentence(command: str) -> None:
         if action.help != SUPPRESS and not {"help", "print_config"} & {
             name.lstrip("-") for name in action.option_strings
         }:
-            assert re.match(r"(?s)(--)?[A-Z].*\.$", action.help or "x"), action.option_strings
+            item = getattr(action, "field", None)
+            shown = action.help if item is None else help_of(item)
+            assert re.match(r"(?s)(--)?[A-Z].*\.$", shown or "x"), action.option_strings
 
 
 @pytest.mark.parametrize("command", flags.COMMANDS)
