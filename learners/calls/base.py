@@ -107,10 +107,10 @@ class Call:
         others -= {*self.taken()}
         for name in filter(self.has, (name for name in self._given if name in others)):
             titles = dict.fromkeys(call.title for call in in_order() if name in call.taken())
-            taken = " or ".join(titles) or "what no call predicts here"  # its fields are left out
+            asked = f"{' or '.join(titles)}, but this call predicts {self.title}"
             missed = needed_for(f"{flag(name)} of {self.bundle.kind} files")
             raise SecondhandError(
-                f"{self._given[name]} is for {taken}, but this call predicts {self.title}. Leave it out{missed}"
+                f"{self._given[name]} is for {asked if titles else 'no call here'}. Leave it out{missed}"
             )
         table = (*self.conflicts, *self.against_others(), *self.output.conflicts)
         check_conditions(table, self._given)
