@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import product
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
@@ -102,14 +103,14 @@ class Call:
                     yield Refused(name, why, "leave it out")
 
     def _check(self) -> None:
-        others = {name for call in in_order() for name in call.taken()} - {*self.taken()}
+        others = {name for call in in_order() for name in call.taken()} | {*_of_sections()}
+        others -= {*self.taken()}
         for name in filter(self.has, (name for name in self._given if name in others)):
-            titles = " or ".join(
-                dict.fromkeys(call.title for call in in_order() if name in call.taken())
-            )
+            titles = dict.fromkeys(call.title for call in in_order() if name in call.taken())
+            asked = f"{' or '.join(titles)}, but this call predicts {self.title}"
             missed = needed_for(f"{flag(name)} of {self.bundle.kind} files")
             raise SecondhandError(
-                f"{self._given[name]} is for {titles}, but this call predicts {self.title}. Leave it out{missed}"
+                f"{self._given[name]} is for {asked if titles else 'no call here'}. Leave it out{missed}"
             )
         table = (*self.conflicts, *self.against_others(), *self.output.conflicts)
         check_conditions(table, self._given)
@@ -120,6 +121,12 @@ class Call:
 
 
 CALLS: Registry[type[Call]] = Registry("learners.calls")
+
+
+def _of_sections() -> Iterator[str]:
+    """The settings that calls may take: those of the sections, but for what sends files to other machines."""
+    for section in SECTIONS.ours().values():
+        yield from (item.name for item in fields(section) if item.name not in section.elsewhere)
 
 
 def in_order() -> list[type[Call]]:

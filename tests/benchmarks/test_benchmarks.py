@@ -21,6 +21,7 @@ import pytest
 
 from benchmarks import _shared
 from tests.forks import Program
+from tests.left_out import needs
 
 FOLDER = Path(_shared.__file__).parent
 #: Text that shows that the figures were produced.
@@ -98,7 +99,20 @@ LONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(LONG))
+#: Those that import a field, or ask one of its commands.
+OF_FIELDS = {
+    "bench_audit": "loop", "bench_buckets": "remote", "bench_suggest": "loop", "bench_unknown": "loop",
+}  # fmt: skip
+
+
+def tried(name: str, *marks: pytest.MarkDecorator) -> Any:
+    """A benchmark, which is skipped where its field is left out."""
+    return pytest.param(
+        name, marks=[*marks, *([needs(OF_FIELDS[name])] if name in OF_FIELDS else [])]
+    )
+
+
+@pytest.mark.parametrize("name", map(tried, sorted(LONG)))
 def test_it_says_what_it_takes(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,9 +127,7 @@ def test_it_says_what_it_takes(
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long("its command line is tried"))
-        if name in LONG
-        else name
+        tried(name, *([pytest.mark.long("its command line is tried")] if name in LONG else []))
         for name in sorted(FIGURES)
     ],
 )

@@ -1,7 +1,5 @@
 """The command datasets.render."""
 
-import shutil
-
 import librosa
 import numpy as np
 import pytest
@@ -84,13 +82,6 @@ def test_folders_are_kept_and_names_never_meet(tmp_path, options):
     pictures = sorted(str(path.relative_to(out)) for path in out.rglob("*.png"))
     assert pictures == ["x/a.png", "x/a.wav.png", "y/deep/a.png"]
     assert len({path.read_bytes() for path in out.rglob("*.png")}) == 3
-
-
-def test_an_archive_is_a_folder(tmp_path, options, capsys):
-    file = write(tmp_path / "in" / "a.wav")
-    shutil.make_archive(str(tmp_path / "all"), "zip", file.parent)
-    assert main([str(tmp_path / "all.zip"), *options]) == 0
-    assert capsys.readouterr().out == f"zip://a.wav::{tmp_path}/all.zip\t{tmp_path}/out/a.png\n"
 
 
 @pytest.mark.parametrize("some_good", [True, False])

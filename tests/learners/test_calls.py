@@ -7,6 +7,10 @@ from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from datasets.core.errors import SecondhandError
+from datasets.core.shipped import left_out
 from datasets.kinds.base import KINDS
 from learners.calls.base import CALLS, Call, find_call
 from learners.calls.sections.base import SECTIONS, predict_settings
@@ -34,4 +38,14 @@ def test_the_flags_that_only_some_calls_have_are_those_of_the_sections():
     of_sections = {item.name for section in sections for item in fields(section)}
     of_sections -= {name for section in sections for name in section.elsewhere}
     taken = {name for one in CALLS.values() for name in one.taken()}
-    assert of_sections == taken - {"windows", "at"}
+    assert taken - {"windows", "at"} <= of_sections
+    assert of_sections <= taken or left_out()
+
+
+@pytest.mark.parametrize("kind", ["picture", "sound", "strain"])
+def test_a_flag_that_no_call_has_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where all fields are left out whose files have events."""
+    for one in CALLS.values():
+        monkeypatch.setattr(one, "taken", classmethod(lambda _: ["at", "candidates"]))
+    with pytest.raises(SecondhandError, match="--events is for no call here"):
+        call(kind, "files", events=True)

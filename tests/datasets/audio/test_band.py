@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,10 +12,6 @@ import soundfile
 from datasets.audio.band import Band, are_outside, labelled_band, show_band
 from datasets.audio.describe import frequencies
 from datasets.audio.settings import MelSettings
-from datasets.items.settings import SignalSettings
-from datasets.steps.reading import load_table
-from datasets.steps.spectrogram import infer_spectrogram
-from tests.datasets.files import write
 
 NAN = float("nan")
 BAT = (38e3, 62e3)
@@ -71,37 +66,6 @@ def test_labels_outside_of_the_picture_are_told():
     settings = MelSettings(rate=44_100, window=1.0, fmin=500.0, fmax=15_000.0)
     limits = [(2e3, 8e3), (2e3, 15.1e3), (0, 8e3), (NAN, NAN), (100, 8e3), (2e3, 20e3), (NAN, 2e4)]
     assert are_outside(settings, *np.transpose(limits)).tolist() == [False] * 4 + [True] * 3
-
-
-@pytest.fixture
-def bats(tmp_path: Path) -> pd.DataFrame:
-    """Ultrasound with Raven's tables, whose headers are in small letters."""
-    rng = np.random.default_rng(0)
-    header = "Selection\tbegin time (s)\tend time (s)\tlow freq (hz)\thigh freq (hz)\tannotation\n"
-    for n, label in enumerate(("pip", "noc")):
-        soundfile.write(tmp_path / f"{label}.wav", 0.01 * rng.standard_normal(38_400), 384_000)
-        rows = "".join(
-            f"{k}\t{k / 100}\t{k / 100 + 0.01}\t{BAT[0] - n}\t{BAT[1]}\t{label}\n" for k in range(4)
-        )
-        write(tmp_path / f"{label}.selections.txt", header + rows)
-    return load_table(tmp_path).frame
-
-
-def test_ravens_limits_choose_the_band_of_a_run(bats):
-    settings = infer_spectrogram("sound", bats, SignalSettings())
-    assert (settings.rate, settings.fmax) == (384_000, 77_500)
-    assert settings.fmin == pytest.approx(30_400, abs=1)
-    ((_, line),) = frequencies(settings, bats)
-    assert "show 30.4 kHz to 77.5 kHz (labels up to 62 kHz)" in line
-    chosen = infer_spectrogram("sound", bats, SignalSettings(spectrogram="{fmax: 16000}"))
-    assert chosen.fmax == 16_000
-    *_, (level, line) = frequencies(replace_band(chosen), bats)
-    assert level == logging.WARNING
-    assert "8 of 8 labels reach out of" in line
-
-
-def replace_band(settings: MelSettings) -> MelSettings:
-    return MelSettings(rate=settings.rate, window=settings.window, fmax=settings.fmax)
 
 
 @pytest.mark.parametrize(("slowed", "level"), [(1, logging.WARNING), (2, logging.INFO)])

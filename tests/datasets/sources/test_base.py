@@ -10,6 +10,7 @@ from datasets.core import registry
 from datasets.core.errors import SecondhandError
 from datasets.sources.base import SOURCES, ReadOptions, find_source
 from tests.datasets.files import write
+from tests.left_out import needs
 
 
 def test_other_packages_are_looked_for_only_when_none_of_ours_claims_a_path(
@@ -30,18 +31,23 @@ def test_other_packages_are_looked_for_only_when_none_of_ours_claims_a_path(
 def test_every_source_has_a_name_and_an_order_of_its_own() -> None:
     orders = [source.order for source in SOURCES.ours().values()]
     assert len({*orders}) == len(orders)
-    assert len(SOURCES.ours()) >= 11
+    assert len(SOURCES.ours()) >= 10
 
 
 CLAIMED = {
     "demo:digits": "demo", "esc50": "public", "photos": "folder",
-    "labels.csv": "table", "labels.txt": "table", "found.json": "megadetector", "package": "camtrap-dp",
-    "package/datapackage.json": "camtrap-dp", "tasks.json": "label-studio",
+    "labels.csv": "table", "labels.txt": "table", "tasks.json": "label-studio",
     "coco.json": "coco", "a.xml": "voc", "voc": "voc",
+}  # fmt: skip
+OF_CAMERAS = {
+    "found.json": "megadetector", "package": "camtrap-dp", "package/datapackage.json": "camtrap-dp",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "source"), CLAIMED.items())
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [*CLAIMED.items(), *(pytest.param(*one, marks=needs("cameras")) for one in OF_CAMERAS.items())],
+)
 def test_a_path_is_claimed_by_its_name_and_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str
 ) -> None:

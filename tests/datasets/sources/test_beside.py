@@ -13,6 +13,7 @@ import pytest
 from datasets.sources.base import ReadOptions, read_source
 from datasets.sources.beside import Below
 from tests.datasets.files import picture, sound, write
+from tests.left_out import needs
 
 FILES = (
     "a.jpg", "north/cam 1/b.jpg", "south/cam 1/b.jpg", "north/c.jpg", "south/only.jpg", "images/7-x.jpg", "Füchse/d.jpg",
@@ -62,7 +63,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("written", CASES)
+@pytest.mark.parametrize(
+    "written",
+    [pytest.param(one, marks=needs("remote")) if "://" in one else one for one in CASES],
+)
 def test_the_file_that_is_meant(folder: Path, written: str) -> None:
     (found,) = Below(folder).locate([written.format(folder=folder)]).values()
     expected = CASES[written]
@@ -206,7 +210,19 @@ OF_RECORDINGS: dict[str, Callable[[Path, list[str]], Path]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("source", [*OF_PICTURES, *OF_RECORDINGS])
+#: Those that are read by a field.
+OF_FIELDS = {
+    "Camtrap DP": "cameras", "MegaDetector": "cameras", "ELAN": "recordings", "Raven": "recordings",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(one, marks=needs(OF_FIELDS[one])) if one in OF_FIELDS else one
+        for one in (*OF_PICTURES, *OF_RECORDINGS)
+    ],
+)
 def test_every_source_finds_files_that_were_moved(tmp_path: Path, source: str) -> None:
     of_pictures, make = source in OF_PICTURES, (OF_PICTURES | OF_RECORDINGS)[source]
     ending = "png" if of_pictures else "wav"

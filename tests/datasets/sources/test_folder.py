@@ -10,6 +10,7 @@ import pytest
 from datasets.core.errors import SecondhandError
 from datasets.steps.reading import load_table
 from tests.datasets.files import picture, reasons, root, write
+from tests.left_out import needs
 
 __all__ = ["root"]  # a fixture
 
@@ -79,6 +80,7 @@ def test_a_table_beside_class_folders_is_told_how_to_be_used(
     assert load_table(file).frame["group"].ne("").all()
 
 
+@needs("cameras")
 def test_a_detectors_json_beside_class_folders_is_told_how_to_be_used(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

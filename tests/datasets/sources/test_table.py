@@ -154,7 +154,7 @@ def test_tables_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> 
         load_table(path)
     assert str(path) in str(error.value)
     assert str(error.value).isprintable()
-    assert len(str(error.value)) < 400
+    assert len(str(error.value).replace(str(tmp_path), "")) < 400
 
 
 @pytest.mark.parametrize("name", ["items.parquet", "items.xlsx"])

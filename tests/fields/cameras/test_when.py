@@ -16,6 +16,7 @@ from learners.predictions.rows import Merge, RowSettings, Windows
 from learners.rule.reasons import Reason, Why
 from tests.datasets.audio.recordings import recording
 from tests.learners.outputs.test_outputs import answer, tabbed
+from tests.left_out import needs
 
 
 class First(Merge):
@@ -25,6 +26,7 @@ class First(Merge):
         return prediction.windows[:1]
 
 
+@needs("recordings")
 def test_rows_tell_when_and_where_they_were_recorded(tmp_path):
     """Times follow from the recording's start; the header depends only on the call."""
     file = tmp_path / "north/20190604_235958.WAV"

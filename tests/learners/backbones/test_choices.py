@@ -8,9 +8,12 @@ from datasets.kinds.base import KINDS
 from learners.backbones.choices import CANDIDATES, SOUND_BACKBONE, usual_backbone
 from learners.backbones.hub import read_mel
 from learners.backbones.packaged import PACKAGED
+from tests.left_out import needs
 
 
-@pytest.mark.parametrize("kind", ["picture", "strain", "embedding"])
+@pytest.mark.parametrize(
+    "kind", ["picture", "strain", pytest.param("embedding", marks=needs("embeddings"))]
+)
 def test_one_body_is_for_all_that_is_no_sound(kind: str) -> None:
     assert usual_backbone(KINDS[kind]) == "embedded"
 

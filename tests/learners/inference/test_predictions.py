@@ -31,6 +31,7 @@ from learners.rule.tree import Tree
 from learners.rule.tree_rule import with_tree
 from tests.learners.inference.test_predictor import bundle
 from tests.learners.rules import plain_rule
+from tests.left_out import needs
 
 RATE = 8000
 SPECTROGRAM_SETTINGS = MelSettings(rate=RATE, window=1.0, size=(48, 48), n_mels=16)
@@ -155,6 +156,7 @@ def test_the_command_prints_a_row_a_file_or_a_window(
     assert [float(row["end"]) for row in rows] == [1.0, 1.5, 2.0, 2.5, 3.0]
 
 
+@needs("recordings")
 def test_the_command_says_what_of_the_windows_is_in_no_event(
     model: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

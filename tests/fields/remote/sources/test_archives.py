@@ -17,10 +17,11 @@ from datasets.core.address import local, member, read_ahead
 from datasets.core.errors import SecondhandError
 from datasets.kinds.base import KINDS
 from datasets.kinds.finding import find_files
+from datasets.render import main as render
 from datasets.sources.base import ReadOptions, read_source
 from datasets.steps.reading import load_table
 from fields.remote import address, members
-from tests.datasets.files import picture, root, write
+from tests.datasets.files import picture, root, sound, write
 from tests.fields.remote.sources.test_hub_parquet import table
 
 __all__ = ["root"]  # a fixture
@@ -235,3 +236,14 @@ def test_names_of_code_page_437_stay(tmp_path: Path) -> None:
             archive.writestr(Old(f"{name}/0.png"), picture(tmp_path / "x.png").read_bytes())
     frame = read_source(str(tmp_path / "all.zip"), ReadOptions()).frame
     assert {*frame["label"]} == {"Füchse", "Bär"}
+
+
+def test_an_archive_of_sounds_is_rendered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    file = sound(tmp_path / "in" / "a.wav")
+    shutil.make_archive(str(tmp_path / "all"), "zip", file.parent)
+    options = ["--out", str(tmp_path / "out"), "--cache-dir", str(tmp_path / "c"), "--workers", "1"]
+    assert render([str(tmp_path / "all.zip"), *options]) == 0
+    assert capsys.readouterr().out == f"zip://a.wav::{tmp_path}/all.zip\t{tmp_path}/out/a.png\n"
