@@ -10,6 +10,7 @@ from datasets.core.errors import SecondhandError
 from learners.calls.sections.base import predict_settings
 from learners.cli.flags import parse
 from tests.learners.test_calls import call
+from tests.left_out import needs
 
 
 def test_a_table_of_triggers_is_meant_before_strain() -> None:
@@ -21,7 +22,13 @@ def test_a_table_of_triggers_is_meant_before_strain() -> None:
     ("kind", "given", "flag", "owner"),
     [
         ("picture", {"channel": "H1"}, "--channel H1", "strain"),
-        ("strain", {"deployments": "d.csv"}, "--deployments d.csv", "pictures"),
+        pytest.param(
+            "strain",
+            {"deployments": "d.csv"},
+            "--deployments d.csv",
+            "pictures",
+            marks=needs("cameras"),
+        ),
         ("strain", {"scores": True}, "--scores", "--triggers"),
         ("strain", {"strain": "x"}, "--strain x", "--triggers"),
     ],
@@ -37,7 +44,11 @@ def test_a_flag_of_other_calls_is_refused(kind, given, flag, owner):
         ({"events": True, "at": 2.5}, ("--events", "--at 2.5")),
         ({"triggers": "t", "strain": "x", "format": "csv"}, ("--format csv", "--triggers")),
         ({"triggers": "t"}, ("--triggers t without --strain",)),
-        ({"channel": "H1", "cluster": "local"}, ("--cluster local", "--channel H1")),
+        pytest.param(
+            {"channel": "H1", "cluster": "local"},
+            ("--cluster local", "--channel H1"),
+            marks=needs("cluster"),
+        ),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(given, flags):
