@@ -35,3 +35,8 @@ def test_the_flags_that_only_some_calls_have_are_those_of_the_sections():
     of_sections -= {name for section in sections for name in section.elsewhere}
     taken = {name for one in CALLS.values() for name in one.taken()}
     assert of_sections == taken - {"windows", "at"}
+
+
+def test_the_pages_of_a_picture_are_its_pieces_on_request():
+    assert call("picture", "a.tif", windows=True).pieces().opens("a.tif")
+    assert not call("picture", "a.tif").pieces().opens("a.tif")
