@@ -1,4 +1,4 @@
-"""Which part of a file an item shows: a span or a moment of a signal, or a box of a picture."""
+"""Which part of a file an item shows: a span or a moment of a signal, or a page or a box of a picture."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Part(NamedTuple):
     ----------
     path : the file.
     start, end : seconds in a signal; GPS times for windows and events of strain.
-    at : moment: GPS time for strain, seconds from the start of the file for sound.
+    at : moment: GPS time for strain, seconds from the start of the file for sound; of a picture the number of its page,
+        from 0.
     box : a part of a picture.
     """
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from PIL import Image
 
+from datasets.core.errors import BadFile
 from datasets.core.part import Box, Part
-from datasets.images.opening import open_picture
+from datasets.images.opening import MAX_PAGES, open_picture
 from datasets.images.settings import PictureSettings
 
 #: Margin around a box, as a fraction of its longer side. A backbone's centre crop (`Preprocessing.crop`, 0.875 of
@@ -23,17 +24,32 @@ _FAR = 0.5
 def open_part(
     part: Part, *, at_least: int, allow_truncated: bool, samples: PictureSettings | None = None
 ) -> Image.Image:
-    """A picture, or its box, whose short side keeps ``at_least`` pixels; ``samples`` and errors as of `open_picture`."""
+    """A picture, its page that `Part.at` names, or its box, whose short side keeps ``at_least`` pixels; ``samples`` and errors
+    as of `open_picture`."""
     size = at_least if part.box is None else size_to_crop(part.box, at_least)
     picture = open_picture(
-        part.path, at_least=size, allow_truncated=allow_truncated, samples=samples
+        part.path,
+        at_least=size,
+        allow_truncated=allow_truncated,
+        samples=samples,
+        page=_page(part),
     )
     return picture if part.box is None else crop_to(part.box, picture)
 
 
 def crop_name(part: Part) -> str:
-    """Identifies what `open_part` cuts out of a picture; "" for all of it."""
-    return "" if part.box is None else f" {part.box}, margin {MARGIN}"
+    """Identifies what `open_part` shows of a picture; "" for all of it."""
+    page = "" if part.at is None else f" page {part.at:g}"
+    return page if part.box is None else f"{page} {part.box}, margin {MARGIN}"
+
+
+def _page(part: Part) -> int | None:
+    """Number of the page that a part names; None if it names none."""
+    if part.at is None:
+        return None
+    if not (0 <= part.at < MAX_PAGES and float(part.at).is_integer()):
+        raise BadFile(part.path, f"page {part.at:g}: expected a whole number, from 0")
+    return int(part.at)
 
 
 def crop_to(box: Box, picture: Image.Image) -> Image.Image:

@@ -11,9 +11,8 @@ import io
 import logging
 import os
 import re
-import struct
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import islice
@@ -32,9 +31,11 @@ from datasets.core.limits import unread
 from datasets.core.shipped import needed_to_read
 from datasets.images.settings import PictureSettings
 from datasets.images.standalone import (
+    DAMAGED,
     MAX_PIXELS,
     Samples,
     Unread,
+    directories,
     draw,
     eight_bits,
     fit,
@@ -51,9 +52,10 @@ _END = b"\xff\xd9"  # the marker that ends a JPEG
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "AVIF")
 #: Brands of photos in HEVC, as phones take them. AVIF files may have "mif1" and "msf1", too.
 _HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
-#: How a TIFF begins, and its tag of what a page is: bit 0 says a smaller copy of another one.
-_TIFF, _SUBFILE = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), 254
+_TIFF = b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"  # how a TIFF begins
 MAX_PAGES = 65_536  # that are counted
+#: Pages of a stack that are predicted one by one, and frames of an animation, each of which needs those before it.
+MOST_PAGES, MOST_FRAMES = 10_000, 1_000
 #: Pictures with a longer side, or more than `MAX_PIXELS`, are refused by their header, before any pixel is decoded.
 MAX_SIDE = 65_500
 #: Limit for HEIC, AVIF and DICOM files, which are read completely to get at their header; no photo is as large.
@@ -138,6 +140,7 @@ def open_picture(
     header: Callable[[Image.Image, BinaryIO], None] | None = None,
     allow_truncated: bool = True,
     samples: PictureSettings | None = None,
+    page: int | None = None,
     found: Callable[[Samples], None] | None = None,
 ) -> Image.Image:
     """Decode a picture to RGB, upright.
@@ -154,6 +157,7 @@ def open_picture(
     allow_truncated : of a JPEG that was cut off, return what is there, with a warning; the rest is grey.
     samples : range, channels and page; None: each by its own bits or quantiles
         (`datasets.images.standalone.draw`), and the first page.
+    page : number of the page, from 0, in place of that of ``samples``.
     found : called with the samples of a picture that is not of 8 bits.
 
     Returns
@@ -167,6 +171,8 @@ def open_picture(
     """
     name = "picture" if isinstance(source, bytes) else os.fspath(source)
     settings = None if samples is None else samples.to_dict()
+    if page is not None:
+        settings = {**(settings or {}), "page": page}
     try:
         with warnings.catch_warnings():
             # Pillow warns about large pictures; `_check_size` raises an error instead.
@@ -174,7 +180,7 @@ def open_picture(
             with opened(source, name) as (picture, file):
                 if header is not None:
                     header(picture, file)
-                elif samples is None or samples.page is None:
+                elif page is None and (samples is None or samples.page is None):
                     _tell_pages(name, pages_of(picture, file))
                 stored = samples_of(picture, settings)
                 if stored is not None:
@@ -198,7 +204,7 @@ def open_picture(
         if not allow_truncated:
             raise BadFile(name, f"{reason}. {ALLOW_TRUNCATED}") from None
     try:
-        picture = open_picture(content, at_least=at_least, samples=samples)
+        picture = open_picture(content, at_least=at_least, samples=samples, page=page)
     except BadFile:
         raise BadFile(name, reason) from None
     log.warning(
@@ -219,36 +225,59 @@ def _tell_pages(name: str, pages: int) -> None:
 def pages_of(picture: Image.Image, file: BinaryIO) -> int:
     """Number of pages of an opened picture; of a TIFF without smaller copies of others."""
     if picture.format != "TIFF":
-        return int(getattr(picture, "n_frames", 1)) if getattr(picture, "is_animated", False) else 1
+        return _frames(picture)
     place = file.tell()
     try:
-        return max(1, sum(1 for _ in islice(_directories(file), MAX_PAGES)))
-    except (struct.error, OSError, ValueError):  # damaged behind the first
+        return max(1, sum(is_page for _, is_page in islice(directories(file), MAX_PAGES)))
+    except DAMAGED:  # behind the first
         return 1
     finally:
         file.seek(place)
 
 
-def _directories(file: BinaryIO) -> Iterator[int]:
-    """Places of the directories of a TIFF, each of which describes a page (TIFF 6.0, section 2; BigTIFF)."""
-    file.seek(0)
-    head = file.read(16)
-    order = "<" if head[:2] == b"II" else ">"
-    big = head[3 if order == ">" else 2] == 43
-    word, count_as, entry = (8, "Q", 20) if big else (4, "H", 12)
-    (place,) = struct.unpack_from(f"{order}{'Q' if big else 'I'}", head, word)
-    seen = set[int]()
-    while place and place not in seen:
-        seen.add(place)
-        file.seek(place)
-        (count,) = struct.unpack(f"{order}{count_as}", file.read(struct.calcsize(count_as)))
-        first = file.read(entry)
-        (tag,) = struct.unpack_from(f"{order}H", first)
-        (kind,) = struct.unpack_from(f"{order}I", first, entry - word)
-        if not (tag == _SUBFILE and kind & 1):  # a smaller copy of another page
-            yield place
-        file.seek(place + struct.calcsize(count_as) + count * entry)
-        (place,) = struct.unpack(f"{order}{'Q' if big else 'I'}", file.read(word))
+def numbers_of_pages(path: str) -> Sequence[int]:
+    """Numbers of the pages of a picture, as `open_picture` counts them; of a TIFF without smaller copies of others.
+
+    The last may be that of a damaged page. A file that cannot be opened has page 0: decoding says what is wrong.
+
+    Raises
+    ------
+    BadFile : more than `MOST_PAGES` pages, or `MOST_FRAMES` frames of an animation.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with opened(path, path) as (picture, file):
+                of = picture.format
+                numbers = _pages_of_tiff(file) if of == "TIFF" else range(_frames(picture))
+    except Exception:  # a decoder fed with damaged bytes raises anything
+        return [0]
+    stack = of in ("TIFF", "DICOM")
+    most, what = (MOST_PAGES, "pages") if stack else (MOST_FRAMES, "frames of an animation")
+    if len(numbers) > most:
+        raise BadFile(
+            path,
+            f"more than {most:,} {what}, the limit of --windows: split it, or leave --windows out",
+        )
+    return numbers
+
+
+def _pages_of_tiff(file: BinaryIO) -> Sequence[int]:
+    """Numbers of the pages of a TIFF, of at most `MAX_PAGES`, and that of a damaged one."""
+    numbers, number = list[int](), -1
+    try:
+        for number, (_, is_page) in enumerate(islice(directories(file), MAX_PAGES)):
+            numbers += [number] * is_page
+    except DAMAGED:
+        numbers.append(number + 1)
+    return numbers or [0]
+
+
+def _frames(picture: Image.Image) -> int:
+    """Number of frames of an animation, or of a DICOM file; of another picture 1."""
+    # The further pictures of a phone's MPO are gain maps and previews.
+    several = getattr(picture, "is_animated", False) and picture.format != "MPO"
+    return int(getattr(picture, "n_frames", 1)) if several else 1
 
 
 def _truncated_jpeg(source: str | os.PathLike[str] | bytes, error: Exception) -> bytes | None:

@@ -9,11 +9,13 @@ they are stored (`samples_of`) and then drawn in 8 bits (`draw`), by the ``sampl
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +40,9 @@ _COMPRESSIONS = {
     34887: "LERC", 34933: "PNG", 34934: "JPEG XR", 50001: "WebP", 50002: "JPEG XL",
 }  # fmt: skip
 _PHOTOMETRIC = {3: "a palette", 6: "YCbCr", 8: "CIELab", 32803: "a colour filter array"}
+#: What reading the `directories` of a damaged TIFF raises.
+DAMAGED = struct.error, OSError, ValueError, OverflowError
+_SUBFILE = 254  # tag of what a page of a TIFF is: bit 0 says a smaller copy of another one
 #: First column and row, and steps, of the seven passes of an interlaced PNG.
 _ADAM7 = (
     (0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2),
@@ -492,6 +497,12 @@ def is_deep(picture: Image.Image) -> bool:
 
 
 def _turn_to(picture: Image.Image, page: int) -> None:
+    if picture.format == "TIFF":
+        # Pillow would read all tags of all pages before it.
+        with contextlib.suppress(*DAMAGED):
+            places = [place for place, _ in islice(directories(picture.fp), page + 1)]  # type: ignore[attr-defined]
+            if len(places) > page:
+                picture._frame_pos = places  # type: ignore[attr-defined]
     try:
         picture.seek(page)
     except EOFError:
@@ -501,6 +512,33 @@ def _turn_to(picture: Image.Image, page: int) -> None:
         there = "is page 0 alone" if count == 1 else f"are pages 0 to {count - 1}"
         raise Unread(f"it has no page {page}: there {there}. Change --page") from None
     _check_page(picture)
+
+
+def directories(file: Any) -> Iterator[tuple[int, bool]]:
+    """Places of the directories of a TIFF (TIFF 6.0, section 2; BigTIFF), and whether each describes a page of its own, and
+    no smaller copy of another one.
+
+    Raises
+    ------
+    One of `DAMAGED` : the file is damaged, or ends before the next one.
+    """
+    file.seek(0)
+    head = file.read(16)
+    order = "<" if head[:2] == b"II" else ">"
+    big = head[3 if order == ">" else 2] == 43
+    word, count_as, entry = (8, "Q", 20) if big else (4, "H", 12)
+    (place,) = struct.unpack_from(f"{order}{'Q' if big else 'I'}", head, word)
+    seen = set[int]()
+    while place and place not in seen:
+        seen.add(place)
+        file.seek(place)
+        (count,) = struct.unpack(f"{order}{count_as}", file.read(struct.calcsize(count_as)))
+        first = file.read(entry)
+        (tag,) = struct.unpack_from(f"{order}H", first)
+        (kind,) = struct.unpack_from(f"{order}I", first, entry - word)
+        yield place, not (tag == _SUBFILE and kind & 1)
+        file.seek(place + struct.calcsize(count_as) + count * entry)
+        (place,) = struct.unpack(f"{order}{'Q' if big else 'I'}", file.read(word))
 
 
 def _check_page(picture: Image.Image) -> int:

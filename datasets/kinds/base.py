@@ -164,6 +164,16 @@ class Kind:
                 f"--at {at:g}: this is a model for {self.timeless}. Leave --at out"
             )
 
+    def spans(self, part: Part) -> Sequence[Part]:
+        """The parts of a file that are pictures of their own, such as its pages; it is opened for them. One without is
+        itself.
+
+        Raises
+        ------
+        BadFile : there are too many.
+        """
+        return (part,)
+
     def cells(self, part: Part) -> dict[str, str]:
         """Cells of a table that say which part of a file this is; a cell of each column that is not empty."""
         return {}

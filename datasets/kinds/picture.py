@@ -92,6 +92,15 @@ class Picture(Kind):
             "most common size": f"{width} x {height} pixels, {count} of {len(sizes)} files",
         }
 
+    def spans(self, part: Part) -> Sequence[Part]:
+        """Its pages, which `Part.at` names; a picture of one page is itself."""
+        from datasets.images.opening import numbers_of_pages
+
+        if part.at is not None or part.box is not None:
+            return (part,)
+        numbers = numbers_of_pages(part.path)
+        return [part._replace(at=n) for n in numbers] if len(numbers) > 1 else (part,)
+
     def cells(self, part: Part) -> dict[str, str]:
         """The place of a box; nothing for a whole photo."""
         if part.box is None:

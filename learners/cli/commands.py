@@ -136,8 +136,8 @@ class OutputSettings(Checked):
     )
     windows: bool = option(
         False,
-        "Write one row per window of a long recording or of continuous strain, or per box of a picture, instead of one "
-        "per file.",
+        "Write one row per window of a long recording or of continuous strain, or per box or page of a picture (TIFF, "
+        "animations), instead of one per file.",
     )
     allow_truncated: bool = option(
         False,

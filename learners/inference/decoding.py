@@ -1,5 +1,5 @@
 """Opens files ahead of the network, in other processes, which a broken file may crash: whole files, or the windows of
-long recordings.
+long recordings, or the pages of pictures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from datasets.core.part import FileOrPart, Part, as_part
 from datasets.core.processes import CRASHED, IsolatedCalls, cores
 from datasets.images.decoded import PictureOpener
 from datasets.images.opening import pixels
-from datasets.kinds.base import KINDS, find_kind
+from datasets.kinds.base import KINDS, Kind, find_kind
 from datasets.spectrograms.pictures import PictureCache, no_signal, read_offset
 from datasets.spectrograms.settings import SpectrogramSettings
 from learners.inference.predictions import (
@@ -84,6 +84,10 @@ class Pieces:
     def __call__(self, file: Part) -> Sequence[tuple[Part, BadFile | Reason | None]]:
         """The pieces of a picture, each with the reason why it is not predicted, or None."""
         return [(file, None)]
+
+    def opens(self, path: str) -> bool:
+        """Whether files such as this are opened for their pieces. That is done ahead, in a process of its own."""
+        return False
 
     def pool(self, pieces: Sequence[DetailedPrediction]) -> tuple[Floats, Floats, bool]:
         """Logits [classes] and features [width] of a file of several pieces, and whether it was trained on."""
@@ -160,7 +164,7 @@ def _cache_at(root: Path) -> PictureCache:
 
 
 @dataclass(frozen=True)
-class Cutter:
+class Cutter(Pieces):
     """Cuts a long recording into windows; a part with a moment stays as it is.
 
     A recording that was cut off is refused unless ``allow_truncated``.
@@ -170,16 +174,40 @@ class Cutter:
     overlap: float
     allow_truncated: bool
 
-    def __call__(self, part: Part) -> list[tuple[Part, BadFile | None]]:
-        if part.at is not None:
-            return [(part, None)]
+    def __call__(self, file: Part) -> Sequence[tuple[Part, BadFile | Reason | None]]:
+        if file.at is not None:
+            return [(file, None)]
         try:
-            if part.end is None:
-                KINDS[self.spectrogram.kind].look(part.path, not self.allow_truncated)
-            windows = self.spectrogram.spans(part, overlap=self.overlap)
+            if file.end is None:
+                KINDS[self.spectrogram.kind].look(file.path, not self.allow_truncated)
+            windows = self.spectrogram.spans(file, overlap=self.overlap)
         except BadFile as error:
-            return [(part, error)]
+            return [(file, error)]
         return [(window, None) for window in windows]
+
+    def opens(self, path: str) -> bool:
+        return self.spectrogram.is_cut(path)
+
+
+@dataclass(frozen=True)
+class Pages(Pieces):
+    """The pages of a picture, see `Kind.spans`. ``whole`` : what else a model says of pictures."""
+
+    kind: Kind
+    whole: Pieces
+
+    def __call__(self, file: Part) -> Sequence[tuple[Part, BadFile | Reason | None]]:
+        try:
+            pages = self.kind.spans(file)
+        except BadFile as error:
+            return [(file, error)]
+        return [piece for page in pages for piece in self.whole(page)]
+
+    def opens(self, path: str) -> bool:
+        return True
+
+    def pool(self, pieces: Sequence[DetailedPrediction]) -> tuple[Floats, Floats, bool]:
+        return self.whole.pool(pieces)
 
 
 class AnyDecoder(Protocol):
@@ -249,10 +277,14 @@ class Decoder:
         self._opener = Opener(prepared, spectrogram, recentre)
         self.stored = self._opener.stored
         self._cutter = (
-            None if spectrogram is None else Cutter(spectrogram, overlap, prepared.allow_truncated)
+            pieces
+            if spectrogram is None
+            else Cutter(spectrogram, overlap, prepared.allow_truncated)
         )
         self._openers: IsolatedCalls[Part | None, Shown] | None = None
-        self._cutters: IsolatedCalls[Part, list[tuple[Part, BadFile | None]]] | None = None
+        self._cutters: (
+            IsolatedCalls[Part, Sequence[tuple[Part, BadFile | Reason | None]]] | None
+        ) = None
 
     def open(self, file: FileOrPart) -> Opened:
         return self._opener(as_part(file)).opened
@@ -309,11 +341,12 @@ class Decoder:
         """Every file can be shown."""
 
     def _cut(self, files: Iterable[Part]) -> Iterator[Piece]:
-        """Yield the files, or the windows of long recordings, whose lengths are read ahead, or the pieces of pictures."""
+        """Yield the files, or the windows of long recordings or the pages of pictures, which are opened ahead, or other
+        pieces of pictures."""
         files = iter(files)
         first = [*islice(files, 1)]
         files = chain(first, files)
-        if self._cutter is None or not (first and self._cutter.spectrogram.is_cut(first[0].path)):
+        if not (first and self._cutter.opens(first[0].path)):
             for number, file in enumerate(files):
                 for part, refused in self._pieces(file):
                     yield Piece(number, file, part, refused)

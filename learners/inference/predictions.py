@@ -30,8 +30,9 @@ class Prediction(NamedTuple):
 
     Attributes
     ----------
-    part : what is predicted: a file, named as the caller wrote it, or a span, a moment or a box of it. Times are seconds
-        in the file; of windows and events of strain GPS times. `at` is the requested moment, of strain else the loudest.
+    part : what is predicted: a file, named as the caller wrote it, or a span, a moment, a page or a box of it. Times are
+        seconds in the file; of windows and events of strain GPS times. `at` is the requested moment, of strain else the
+        loudest; of a picture the number of a page, from 0.
     label : a class or "unknown"; with a class tree also a group above the classes; for multi-label models
         all predicted labels, separated by ``|``.
     best : most probable class, also where the label is "unknown"; "" for a bad file.
@@ -49,8 +50,8 @@ class Prediction(NamedTuple):
         file.
     more : what only some predictions have, by name; `MORE` has what stands for nothing. These are
 
-        - ``windows``: predictions of the windows of a recording longer than the model's window, or of the boxes of a
-          picture with several;
+        - ``windows``: predictions of the windows of a recording longer than the model's window, or of the pages or
+          boxes of a picture with several;
         - ``branch``: path down the class tree to the most probable group at each step, with probabilities; a group that is
           the `label` is on it. Empty without a tree, and for a bad file;
         - ``offset``: seconds from the moment that was asked for to the loudest tile of strain, within a second; NaN if that

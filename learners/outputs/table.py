@@ -33,6 +33,8 @@ def write_table(predictions: Iterable[Prediction], shape: RowSettings, stream: T
                 when = f"GPS {start:.2f} to {end:.2f}, {at:.3f} s  "
             elif start is not None:
                 when = f"{start:9.2f} to{end:9.2f} s  "
+            elif at is not None and shape.spectrogram is None:
+                when = f"page {at:g}  "
             elif at is not None:
                 when = f"at {'GPS ' if gps else ''}{at:.3f} s  "
             if time := shape.more(row).get("time"):

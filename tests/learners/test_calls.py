@@ -49,3 +49,8 @@ def test_a_flag_that_no_call_has_is_refused(kind: str, monkeypatch: pytest.Monke
         monkeypatch.setattr(one, "taken", classmethod(lambda _: ["at", "candidates"]))
     with pytest.raises(SecondhandError, match="--events is for no call here"):
         call(kind, "files", events=True)
+
+
+def test_the_pages_of_a_picture_are_its_pieces_on_request():
+    assert call("picture", "a.tif", windows=True).pieces().opens("a.tif")
+    assert not call("picture", "a.tif").pieces().opens("a.tif")

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from datasets.cli.conflicts import Conflict
 from datasets.core.address import as_path
 from datasets.core.errors import SecondhandError
 from datasets.kinds.finding import named
@@ -49,11 +48,7 @@ class MegaDetectorCall(PhotoCall):
     """A JSON names its pictures itself, so it is given without them; several are those of several cameras."""
 
     name, title, order = "megadetector", "the boxes of MegaDetector's JSON", 20
-    flags = (*PhotoCall.flags, "windows", "min_box_confidence")
-    conflicts = (
-        *PhotoCall.conflicts,
-        Conflict("windows", "events", "a row is either a box or an event"),
-    )
+    flags = (*PhotoCall.flags, "min_box_confidence")
     one_machine: ClassVar[Mapping[str, str]] = {
         "": "the boxes of a detector are predicted on one machine"
     }

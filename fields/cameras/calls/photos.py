@@ -24,6 +24,7 @@ class PhotoCall(PictureCall):
     flags = (*PictureCall.flags, "events", "gap")
     conflicts = (
         *PictureCall.conflicts,
+        Conflict("windows", "events", "a row is either a page or box of a picture or an event"),
         Conflict("events", "threshold_per_class", "an event of pictures has one threshold"),
         Conflict("events", "candidates", "the photos of an event are listed one by one"),
     )

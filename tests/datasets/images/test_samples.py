@@ -16,9 +16,13 @@ import tifffile
 from PIL import Image, TiffImagePlugin
 
 from datasets.core.errors import BadFile
-from datasets.images.opening import open_picture
+from datasets.core.part import Part
+from datasets.images import opening
+from datasets.images.boxes import crop_name, open_part
+from datasets.images.opening import numbers_of_pages, open_picture, opened, pages_of
 from datasets.images.settings import PictureSettings
 from datasets.images.standalone import Samples, draw, open_any, quantiles, samples_of
+from datasets.kinds.base import KINDS
 
 RNG = np.random.default_rng(0)
 SHAPE = (37, 53)
@@ -485,6 +489,70 @@ def test_frames_of_an_animation_are_pages() -> None:
         for page, value in ((None, 40), (2, 120), ("max", 160)):
             drawn = open_picture(buffer.getvalue(), samples=PictureSettings(page=page))
             assert drawn.getpixel((4, 4)) == (value,) * 3
+
+
+@pytest.mark.parametrize(("order", "big"), [("<", False), (">", False), ("<", True)])
+def test_a_part_names_a_page_by_its_number(order: str, big: bool, tmp_path: Path) -> None:
+    """A smaller copy of a page is none, but has a number, as in `--page`."""
+    pages = RNG.integers(0, 4096, (4, *SHAPE)).astype(np.uint16)
+    path = tmp_path / "a.tif"
+    with tifffile.TiffWriter(path, byteorder=order, bigtiff=big) as writer:
+        for number, page in enumerate(pages):
+            writer.write(page, photometric="minisblack", metadata=None, subfiletype=number == 1)
+    settings = PictureSettings(range="fixed", low=(0.0,), high=(4095.0,), page="max")
+    parts = KINDS["picture"].spans(Part(str(path)))
+    assert parts == [Part(str(path), at=number) for number in (0, 2, 3)]
+    for part, page in zip(parts, pages[[0, 2, 3]], strict=True):
+        drawn = open_part(part, at_least=0, allow_truncated=False, samples=settings)
+        expected = np.rint(page * (255 / 4095))
+        np.testing.assert_array_equal(np.asarray(drawn)[..., 0], expected)
+    assert len({crop_name(part) for part in (Part(str(path)), *parts)}) == 4
+    assert [*KINDS["picture"].spans(parts[1])] == [parts[1]]
+    for at, reason in (
+        (1.5, r"page 1\.5: expected a whole number, from 0"),
+        (-1, "page -1: expected"),
+        (float("nan"), "page nan"),
+        (4, "no page 4: there are pages 0 to 3"),
+    ):
+        with pytest.raises(BadFile, match=reason):
+            open_part(Part(str(path), at=at), at_least=0, allow_truncated=False)
+
+
+def test_pages_are_those_that_are_there_and_not_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = [Image.new("L", (9, 9), 40 * n) for n in range(1, 5)]
+    for name, several in (("a.gif", 4), ("a.webp", 4), ("a.mpo", 1), ("a.png", 1)):
+        more = {} if name == "a.png" else {"save_all": True, "append_images": frames[1:]}
+        frames[0].save(tmp_path / name, **more)
+        assert [*numbers_of_pages(str(tmp_path / name))] == [*range(several)], name
+    (part,) = KINDS["picture"].spans(Part(str(tmp_path / "a.png")))
+    assert part.at is None
+    with opened(tmp_path / "a.mpo", "a.mpo") as (picture, file):
+        assert (picture.format, pages_of(picture, file)) == ("MPO", 1)
+
+    stack = tmp_path / "a.tif"
+    with tifffile.TiffWriter(stack) as writer:
+        for _ in range(3):
+            page = RNG.integers(0, 200, SHAPE, dtype=np.uint8)
+            writer.write(page, photometric="minisblack", contiguous=False, metadata=None)
+    with tifffile.TiffFile(stack) as file:
+        places = [page.offset for page in file.pages]
+    content = stack.read_bytes()
+    stack.write_bytes(content[: places[2] + 1])
+    assert [*numbers_of_pages(str(stack))] == [0, 1, 2], "the last one is damaged"
+    with pytest.raises(BadFile, match=r"a\.tif"):
+        open_part(Part(str(stack), at=2), at_least=0, allow_truncated=False)
+    stack.write_bytes(b"II*\0")
+    assert [*numbers_of_pages(str(stack))] == [0]
+
+    stack.write_bytes(content)
+    monkeypatch.setattr(opening, "MOST_PAGES", 2)
+    monkeypatch.setattr(opening, "MOST_FRAMES", 3)
+    with pytest.raises(BadFile, match=r"more than 2 pages, the limit of --windows: split it"):
+        numbers_of_pages(str(stack))
+    with pytest.raises(BadFile, match="more than 3 frames of an animation"):
+        numbers_of_pages(str(tmp_path / "a.gif"))
 
 
 REFUSED = {

@@ -21,7 +21,7 @@ def test_photos_and_the_results_of_a_detector_have_calls_of_their_own(tmp_path: 
 @pytest.mark.parametrize(
     ("kind", "given", "flag", "owner"),
     [
-        ("picture", {"windows": True}, "--windows", "MegaDetector"),
+        ("picture", {"min_box_confidence": 0.5}, "--min-box-confidence 0.5", "MegaDetector"),
         ("sound", {"min_box_confidence": 0.0}, "--min-box-confidence 0", "MegaDetector"),
         pytest.param(
             "strain",
@@ -42,3 +42,8 @@ def test_a_flag_of_other_calls_is_refused(
 def test_an_event_has_one_threshold() -> None:
     with pytest.raises(SecondhandError, match="--threshold-per-class t"):
         call("picture", "a", events=True, threshold_per_class="t")
+
+
+def test_a_row_is_a_page_or_an_event() -> None:
+    with pytest.raises(SecondhandError, match=r"--windows .*--events"):
+        call("picture", "a", windows=True, events=True)

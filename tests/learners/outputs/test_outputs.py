@@ -77,8 +77,12 @@ def test_a_table_says_which_moment_of_strain_was_judged(capsys):
     first, last = capsys.readouterr().out.splitlines()
     assert "at GPS 1126259462.391 s" in first
     assert " at " not in last
-    OUTPUTS["table"].write([one._replace(part=one.part._replace(at=2.5))], RowSettings(), None)
+    sound = RowSettings(spectrogram=MelSettings())
+    OUTPUTS["table"].write([one._replace(part=one.part._replace(at=2.5))], sound, None)
     assert "at 2.500 s" in capsys.readouterr().out
+    page = answer("stack.tif")._replace(part=Part("stack.tif", at=12))
+    OUTPUTS["table"].write([page], RowSettings(), None)
+    assert "page 12  stack.tif" in capsys.readouterr().out.replace("   ", "  ")
 
 
 def test_a_table_never_rounds_a_probability_up_to_a_threshold(capsys):
