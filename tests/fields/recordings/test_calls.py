@@ -6,12 +6,14 @@ import pytest
 
 from datasets.core.errors import SecondhandError
 from tests.learners.test_calls import call
+from tests.left_out import needs
 
 
 def test_sound_is_predicted_as_recordings() -> None:
     assert call("sound", "a.wav").name == "recordings"
 
 
+@needs("cameras")
 @pytest.mark.parametrize(
     ("kind", "given", "flag"),
     [
