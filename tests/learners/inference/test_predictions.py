@@ -143,6 +143,7 @@ def test_a_window_that_cannot_be_read_makes_the_file_bad(model: Bundle, tmp_path
     assert fine.best in model.classes
 
 
+@needs("recordings")
 def test_the_command_prints_a_row_a_file_or_a_window(
     model: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
