@@ -43,7 +43,7 @@ from datasets.images.standalone import (
     samples_of,
     short_side,
 )
-from datasets.images.upstream import planes_described, quieten_tiff, rle4_decoded
+from datasets.images.upstream import places_of_pages, planes_described, quieten_tiff, rle4_decoded
 
 log = logging.getLogger(__name__)
 
@@ -182,6 +182,8 @@ def open_picture(
                     header(picture, file)
                 elif page is None and (samples is None or samples.page is None):
                     _tell_pages(name, pages_of(picture, file))
+                if isinstance(number := (settings or {}).get("page"), int):
+                    places_of_pages(picture, number)
                 stored = samples_of(picture, settings)
                 if stored is not None:
                     if found is not None:

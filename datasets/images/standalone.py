@@ -9,13 +9,11 @@ they are stored (`samples_of`) and then drawn in 8 bits (`draw`), by the ``sampl
 
 from __future__ import annotations
 
-import contextlib
 import io
 import math
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -497,12 +495,6 @@ def is_deep(picture: Image.Image) -> bool:
 
 
 def _turn_to(picture: Image.Image, page: int) -> None:
-    if picture.format == "TIFF":
-        # Pillow would read all tags of all pages before it.
-        with contextlib.suppress(*DAMAGED):
-            places = [place for place, _ in islice(directories(picture.fp), page + 1)]  # type: ignore[attr-defined]
-            if len(places) > page:
-                picture._frame_pos = places  # type: ignore[attr-defined]
     try:
         picture.seek(page)
     except EOFError:

@@ -7,8 +7,11 @@ import logging
 import os
 from contextlib import suppress
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+from datasets.images.standalone import DAMAGED, directories
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -34,6 +37,16 @@ def quieten_tiff() -> None:
                 library = ctypes.CDLL(str(file))
                 library.TIFFSetErrorHandler(None)
                 library.TIFFSetWarningHandler(None)
+
+
+def places_of_pages(picture: Image.Image, page: int) -> None:
+    """Tell Pillow where the pages of a TIFF are, up to this one; it would read all tags of all pages before it."""
+    if picture.format != "TIFF":
+        return
+    with suppress(*DAMAGED):
+        places = [place for place, _ in islice(directories(picture.fp), page + 1)]  # type: ignore[attr-defined]
+        if len(places) > page:
+            picture._frame_pos = places  # type: ignore[attr-defined]
 
 
 def planes_described(picture: Image.Image) -> Image.Image:
