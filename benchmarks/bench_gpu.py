@@ -1,8 +1,8 @@
 """What a GPU does with its time: an epoch, a first model, the head, predictions, beside timm's loops, in one call.
 
     python benchmarks/bench_gpu.py --out gpu.jsonl
-    python benchmarks/bench_gpu.py --small --device cpu      # a rehearsal
 
+`--small --device cpu` is a rehearsal.
 Each step is a process of its own with a limit of its own, and its result is appended to `--out` as it comes, so that a
 call that is cut off leaves what it has measured. Ours runs by its commands, with their defaults but for the precision:
 

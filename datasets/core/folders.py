@@ -45,9 +45,11 @@ def elsewhere(name: str | os.PathLike[str]) -> Elsewhere | None:
     SecondhandError : the field that has it is not here.
     """
     text = str(name)
+    if not _PREFIX.match(text):
+        return None
     every = (one for group in ELSEWHERE.in_turn() for one in group)
     found = next((one for one in every if one.claims(text)), None)
-    if found is None and _PREFIX.match(text) and (reason := needed_to_open(text)):
+    if found is None and (reason := needed_to_open(text)):
         raise SecondhandError(f"{text} {reason}")
     return found
 
