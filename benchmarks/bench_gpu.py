@@ -3,6 +3,7 @@
     python benchmarks/bench_gpu.py --out gpu.jsonl
 
 `--small --device cpu` is a rehearsal.
+
 Each step is a process of its own with a limit of its own, and its result is appended to `--out` as it comes, so that a
 call that is cut off leaves what it has measured. Ours runs by its commands, with their defaults but for the precision:
 
