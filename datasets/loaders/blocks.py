@@ -69,6 +69,8 @@ class Normalised(Transform):
     """
 
     order = 10
+    # Moved with the loaders: a copy to the device for each batch would wait for it.
+    parameters = ("mean", "std")
 
     def __init__(self, preprocessing: Preprocessing) -> None:
         super().__init__()

@@ -6,18 +6,25 @@ The order of the callbacks matters: each class gives its ``order`` and the reaso
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
-from fastai.callback.core import Callback
+from fastai.callback.core import Callback, CancelStepException
 from fastai.callback.fp16 import AMPMode
 from fastai.callback.fp16 import MixedPrecision as CudaMixedPrecision
 from fastai.callback.training import GradientAccumulation
 from fastai.data.core import DataLoaders
-from fastai.learner import Learner, Recorder
-from fastai.torch_core import find_bs, get_random_states, set_random_states, set_seed
+from fastai.learner import AvgSmoothLoss, Learner, Recorder
+from fastai.torch_core import (
+    find_bs,
+    get_random_states,
+    set_random_states,
+    set_seed,
+    to_detach,
+)
 from fastxtend.callback.ema import EMACallback
 from torch import Tensor, nn
 
@@ -42,9 +49,23 @@ def mixed_precision(precision: str, device: str) -> list[Callback]:
         return []
     if not device.startswith("cuda"):
         return [CpuAutocast()]
-    mixed = CudaMixedPrecision(AMPMode.FP16 if precision == "fp16" else AMPMode.BF16)
-    mixed.run_valid = False
-    return [mixed]
+    return [MixedPrecision(AMPMode.FP16 if precision == "fp16" else AMPMode.BF16)]
+
+
+class MixedPrecision(CudaMixedPrecision):
+    """fastai's mixed precision for CUDA, in training only.
+
+    It keeps no list of the loss scales, each of which takes a wait for the device. With fp16 one wait a step is left: whether the
+    gradients are finite decides whether the step is taken.
+    """
+
+    run_valid = False
+
+    def before_step(self) -> None:
+        self.skipped = True  # until the scaler calls `step`
+        self.scaler.step(self)
+        if self.skipped:
+            raise CancelStepException
 
 
 class CpuAutocast(Callback):
@@ -172,7 +193,8 @@ class Ema(EMACallback):
         self.inverse_decay = 1 - self.decay
         super().before_fit()
         if self.run:
-            self._counts = untangled_buffers(self)
+            counts = untangled_buffers(self)
+            self._counts = [source for source, _ in counts], [average for _, average in counts]
             if steps == 1:
                 log.warning("--ema has no effect: the training has only one step")
             else:
@@ -181,8 +203,9 @@ class Ema(EMACallback):
     @torch.no_grad()
     def after_batch(self) -> None:
         super().after_batch()
-        for source, average in self._counts:
-            average.copy_(source)
+        sources, averages = self._counts
+        if averages:
+            torch._foreach_copy_(averages, sources)
 
 
 class Compile(Callback):
@@ -284,31 +307,105 @@ def undisturbed_randomness(dls: DataLoaders | None = None) -> Iterator[None]:
             loader.rng = rng  # fastai creates a new generator for every epoch
 
 
-class LossGuard(Callback):
-    """Stops a run with SecondhandError at the first loss that is not finite."""
+class SmoothLoss(AvgSmoothLoss):
+    """fastai's smoothed training loss, of losses that wait on the device until a block of them is looked at.
 
-    order = 20
+    To look at a loss is to wait for the device, which then has nothing to do until the next kernels are launched. The
+    value is that of the last block that was looked at. Without `begin` a block is one loss.
 
-    def after_loss(self) -> None:
-        if self.training and not torch.isfinite(self.loss.detach()).all():
-            raise SecondhandError(
-                f"The loss is {self.loss.item()} in epoch {self.epoch + 1}, batch {self.iter + 1}. "
-                "Lower --lr or set --clip 1"
-            )
-
-
-class LossesAsFloats(Callback):
-    """Stores the batch losses of fastai's recorder as floats instead of tensors.
-
-    Tensors kept between the activations of two batches fragment memory: 0.2 MB per batch (64 px, 16
-    pictures), gigabytes in a long training.
+    Parameters
+    ----------
+    beta : as of fastai.
     """
 
-    order = Recorder.order + 1
+    def __init__(self, beta: float) -> None:
+        super().__init__(beta)
+        self.number, self.first = 0, 0
+        self.begin(1)
+        self.smoothed = list[float]()  # since they were last taken
+
+    def begin(self, every: int) -> None:
+        """Begin a fit whose blocks are of ``every`` losses."""
+        self.every, self.number = every, 0
+        self.waiting: Tensor | None = None
+
+    def accumulate(self, learn: Learner) -> None:
+        loss = to_detach(learn.loss.as_subclass(Tensor).mean(), cpu=False)
+        if self.waiting is None:
+            # One tensor for all: small ones that are kept between the activations of two batches fragment memory, by
+            # 0.2 MB per batch (64 px, 16 pictures), gigabytes in a long training.
+            self.waiting = loss.new_empty(self.every)
+        if not self.number:
+            self.first = learn.iter
+        self.waiting[self.number].copy_(loss)
+        self.number += 1
+        if self.number == self.every:
+            self.look(learn.epoch)
+
+    def look(self, epoch: int) -> None:
+        """Smooth the losses that wait.
+
+        Raises
+        ------
+        SecondhandError : one of them is not finite.
+        """
+        if not self.number or self.waiting is None:
+            return
+        losses, self.number = self.waiting[: self.number].cpu(), 0
+        for batch, loss in enumerate(losses, self.first):
+            if not math.isfinite(loss):
+                raise SecondhandError(
+                    f"The loss is {float(loss)} in epoch {epoch + 1}, batch {batch + 1}. "
+                    "Lower --lr or set --clip 1"
+                )
+            self.count += 1
+            self.val = torch.lerp(loss, self.val, self.beta)
+            self.smoothed.append(float(self.value))
+
+
+class LossBlocks(Callback):
+    """Looks at the losses of training steps in blocks, and stops a run at the first one that is not finite.
+
+    A block ends with the epoch at the latest. It is a single step on a CPU, where nothing waits for it, and while the
+    learning rate is searched, which is decided by every loss.
+
+    Parameters
+    ----------
+    every : steps of a block; None for `STEPS`, or 1 on a CPU.
+
+    Raises
+    ------
+    SecondhandError : a loss is not finite.
+    """
+
+    order = Recorder.order - 1  # at the end of an epoch before the recorder notes the loss
+    STEPS = 50
+
+    def __init__(self, every: int | None = None) -> None:
+        self.every = every
+
+    def after_create(self) -> None:
+        self.recorder.smooth_loss = SmoothLoss(self.recorder.smooth_loss.beta)
+
+    def before_fit(self) -> None:
+        on_cpu = next(self.learn.model.parameters()).device.type == "cpu"
+        every = self.every or (1 if on_cpu else self.STEPS)
+        every = 1 if hasattr(self.learn, "lr_finder") else every
+        self.recorder.smooth_loss.begin(every)
 
     def after_batch(self) -> None:
-        if self.training and (losses := self.recorder.losses):
-            losses[-1] = float(losses[-1])
+        if self.training:
+            self._note()
+
+    def after_train(self) -> None:
+        self.recorder.smooth_loss.look(self.epoch)
+        self._note()
+
+    def _note(self) -> None:
+        """Give the recorder numbers in the place of what it has noted in the meantime."""
+        if numbers := self.recorder.smooth_loss.smoothed:
+            self.recorder.losses[-len(numbers) :] = numbers
+            numbers.clear()
 
 
 class ShowProgress(Callback):

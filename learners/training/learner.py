@@ -41,7 +41,7 @@ from learners.machine.hardware import disable_telemetry
 from learners.training.callbacks import (
     Accumulation,
     FrozenBatchNorms,
-    LossesAsFloats,
+    LossBlocks,
     ValidationLoss,
     batches_per_step,
     undisturbed_randomness,
@@ -100,7 +100,7 @@ def make_learner(
         "cbs": [
             FrozenBatchNorms(body=fits_head),
             ValidationLoss(objective.plain_loss),
-            LossesAsFloats(),
+            LossBlocks(),
             *([Accumulation(settings.accumulate // settings.bs)] if settings.accumulate else []),
             *([] if settings.clip is None else [GradientClip(settings.clip)]),
             *([objective.mixup(settings.mixup)] if settings.mixup else []),

@@ -266,10 +266,12 @@ def train_one(training: Training, member: int, built: Built, records: Records) -
         preprocessing,
         settings.train,
         objective=training.objective,
-        cbs=[callbacks.LossGuard(), shown, *_callbacks(training, member, records)],
+        cbs=[shown, *_callbacks(training, member, records)],
         pretrained=settings.network.pretrained,
     )
     accelerate(learn)
+    if settings.run.track != "none":
+        learn.loss_blocks.every = 1  # a tracker shows the loss of each step
     if member == 0:
         _log_network(network, spec, settings.speed, learn.dls.train.num_workers, training.device)
     if records.resume(learn.model):
@@ -300,7 +302,7 @@ def train_one(training: Training, member: int, built: Built, records: Records) -
 
 
 def _callbacks(training: Training, member: int, records: Records) -> list[Callback]:
-    """The callbacks of a member's training, but for those that watch its loss and show it."""
+    """The callbacks of a member's training, but for the one that shows it."""
     settings = training.settings
     cbs: list[Callback] = [
         callbacks.Seeds(settings.train.seed + member),

@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import copy
 import json
+from contextlib import ExitStack, nullcontext
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 from fastai.data.core import DataLoaders
-from fastai.learner import Learner
+from fastai.learner import AvgSmoothLoss, Learner
 from fastxtend.callback.channelslast import ChannelsLast
 from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from datasets.core.errors import SecondhandError
 from datasets.items.splits import assign_splits
@@ -28,6 +32,7 @@ from learners.training.records import History, Improvements, Records
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.slow
+aten = torch.ops.aten
 
 CNN, VIT = "test_resnet", "test_vit"
 
@@ -351,12 +356,146 @@ def test_batches_of_one_item_train_and_leave_batchnorm_alone(folder, tmp_path, c
     assert not (frozen["0.bn1.running_mean"] == 0).any(), "the frozen epoch has found them"
 
 
-def test_a_loss_that_is_no_number_ends_the_run_with_the_remedy(folder, tmp_path):
-    learn = learner(folder, tmp_path, cbs=[callbacks.LossGuard()])
-    with torch.no_grad():
-        learn.model[1][-1].weight.fill_(float("nan"))
-    with pytest.raises(SecondhandError, match=r"(?s)loss is nan in epoch 1, batch 1.*--lr"):
-        quietly(learn)
+@pytest.mark.parametrize("every", [None, 2, 4, 50])
+@pytest.mark.parametrize("batch", [3, 5])
+def test_a_loss_that_is_no_number_ends_the_run_with_the_remedy(folder, tmp_path, every, batch):
+    """At the end of its block, or of the epoch of 5 batches; it is named, and not those that it has spoilt."""
+    learn, seen = learner(folder, tmp_path), []
+
+    def spoil(learn: Learner) -> None:
+        if learn.training:
+            seen.append(learn.iter + 1)
+            if learn.iter + 1 == batch and learn.epoch == 1:
+                learn.pred = learn.pred * float("nan")
+
+    learn.add_cb(_Spy(spoil))
+    learn.loss_blocks.every = every
+    with (
+        learn.no_bar(), learn.no_logging(),
+        pytest.raises(SecondhandError, match=rf"loss is nan in epoch 2, batch {batch}\. Lower --lr"),
+    ):  # fmt: skip
+        learn.fit(3, 1e-3)
+    steps = every or 1
+    assert seen == [1, 2, 3, 4, 5, *range(1, min(5, -(-batch // steps) * steps) + 1)]
+
+
+def test_losses_that_are_looked_at_in_blocks_are_those_of_each_step(folder, tmp_path):
+    """fastai's own are the reference; the last block of an epoch of 5 steps is shorter."""
+    found = []
+    for every in (None, 1, 2, 50):
+        learn = learner(folder, tmp_path, cbs=[callbacks.Seeds(0)])
+        learn.loss_blocks.every = every
+        if every is None:
+            learn.remove_cb(callbacks.LossBlocks)
+            learn.recorder.smooth_loss = AvgSmoothLoss()
+        with learn.no_bar(), learn.no_logging():
+            learn.fit(2, 1e-3)
+        reached = [row[0] for row in learn.recorder.values]
+        found.append(([*map(float, learn.recorder.losses)], reached, learn.recorder.iters))
+        assert len(found[-1][0]) == 2 * len(learn.dls.train)
+    assert found[1:] == found[:1] * 3
+
+
+class _Waits(callbacks.Callback):
+    """Counts, in each training step, what waits for a device: numbers and arrays of tensors, and copies to the CPU."""
+
+    order = -50
+
+    def __init__(self) -> None:
+        self.steps: list[list[str]] = []
+        self.entered = ExitStack()
+
+    def before_batch(self) -> None:
+        if self.training:
+            self.steps.append(found := [])
+            self.entered.enter_context(_Methods(found))
+            self.entered.enter_context(_Numbers(found))
+            self.learn.add_cb(end := _Last(self.entered.close))
+            self.entered.callback(self.learn.remove_cb, end)
+
+
+class _Last(callbacks.Callback):
+    order = 1000
+
+    def __init__(self, act) -> None:
+        self.act = act
+
+    def after_batch(self) -> None:
+        self.act()
+
+
+class _Methods(TorchFunctionMode):
+    WAITING = (torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.tolist)
+
+    def __init__(self, found: list[str]) -> None:
+        super().__init__()
+        self.found = found
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in self.WAITING:
+            self.found.append(function.__name__)
+        return function(*args, **kwargs or {})
+
+
+class _Numbers(TorchDispatchMode):
+    def __init__(self, found: list[str]) -> None:
+        super().__init__()
+        self.found = found
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.overloadpacket in (aten._local_scalar_dense, aten.nonzero, aten.equal):
+            self.found.append(str(function))
+        return function(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("how", [{}, {"accumulate": 16, "mixup": 0.2}])
+def test_a_step_waits_for_the_device_only_at_the_end_of_a_block(folder, tmp_path, how):
+    """With all callbacks of a run: what is a number here would be a wait for the kernels of a GPU."""
+    cbs = [
+        *callbacks.mixed_precision("bf16", "cpu"), callbacks.Ema(), callbacks.Seeds(0), callbacks.ShowProgress(),
+        callbacks.EpochEnd(records_in(tmp_path)), ChannelsLast(), waits := _Waits(),
+    ]  # fmt: skip
+    learn = learner(folder, tmp_path, bs=4, clip=1.0, cbs=cbs, **how)
+    learn.loss_blocks.every = 4
+    learn.unfreeze()
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(2, 1e-3)  # the schedules of rates compute with tensors on the CPU, on each device
+    assert len(waits.steps) == 2 * len(learn.dls.train) == 20
+    of_epoch = [False, False, False, True, False, False, False, True, False, False]
+    assert [bool(step) for step in waits.steps] == of_epoch * 2
+    learn = learner(folder, tmp_path, cbs=[waits := _Waits()])
+    learn.remove_cb(callbacks.LossBlocks)
+    learn.recorder.smooth_loss = AvgSmoothLoss()
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(1, 1e-3)
+    assert all(waits.steps), "fastai's own losses are copied to the CPU in each step"
+
+
+def test_fp16_skips_steps_whose_gradients_overflow_and_lowers_the_scale(folder, tmp_path):
+    """By torch's scaler for the CPU; the average of the weights does not count such a step."""
+    mixed, seen = callbacks.MixedPrecision("fp16"), list[tuple[float, dict, dict]]()
+
+    def overflow(learn: Learner) -> None:
+        if learn.training and learn.iter == 1:
+            learn.pred = learn.pred * 1e35
+
+    def note(learn: Learner) -> None:
+        if learn.training:
+            states = _state(learn.model), _state(learn.ema.ema_model)
+            seen.append((learn.scaler.get_scale(), *states))
+
+    after = _Last(lambda: note(learn))
+    learn = learner(folder, tmp_path, cbs=[mixed, callbacks.Ema(0.5), _Spy(overflow), after])
+    mixed.before_fit, mixed.autocast = (lambda: None), nullcontext()
+    learn.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    learn.unfreeze()
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(1, 1e-3)
+    assert [scale for scale, *_ in seen] == [2.0**16, *[2.0**15] * 4]
+    weights, averages = ([state[of]["1.3.weight"] for state in seen] for of in (1, 2))
+    for of_step in (weights, averages):
+        same = [torch.equal(one, next) for one, next in pairwise(of_step)]
+        assert same == [True, False, False, False]
 
 
 def test_history_has_a_row_for_each_epoch_of_both_phases(folder, tmp_path):

@@ -282,7 +282,7 @@ def test_ctrl_c_gives_the_callbacks_back(folder, tmp_path):  # noqa: F811
 
 def test_with_everything_else_and_then_all_weights(folder, tmp_path):  # noqa: F811
     records = records_in(tmp_path)
-    cbs = [callbacks.LossGuard(), callbacks.EpochEnd(records), callbacks.Ema(), ChannelsLast(),
+    cbs = [callbacks.EpochEnd(records), callbacks.Ema(), ChannelsLast(),
            compiled := callbacks.Compile(backend="eager"),
            *callbacks.mixed_precision("bf16", "cpu")]  # fmt: skip
     learn = learner(folder, tmp_path, clip=1.0, cbs=cbs)
