@@ -34,7 +34,7 @@ from datasets.loaders.blocks import LabelledItem
 from datasets.loaders.seeded import SeededDL
 from fields.cluster.client import Cluster, sent
 from learners.machine.acceleration import keep_memory_on_cpu
-from learners.machine.hardware import keep_thread_count
+from learners.machine.hardware import keep_float32, keep_thread_count
 from learners.training.elsewhere import Batch
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ class Passing:
         device = self.device if torch.cuda.is_available() else "cpu"
         self.body.to(device)
         keep_memory_on_cpu(device)
+        keep_float32(device)
         options = {"num_workers": 0, "do_setup": False, "device": torch.device(device)}
         return TfmdDL([], bs=1, **options, **self.steps)
 

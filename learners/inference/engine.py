@@ -22,7 +22,7 @@ from datasets.core.errors import BadFile, SecondhandError
 from datasets.kinds.views import TTAView
 from learners.inference.predictions import Floats
 from learners.machine.acceleration import SingleThreadPool, accelerate, is_on
-from learners.machine.hardware import disable_telemetry, has_cuda, has_mps, threads
+from learners.machine.hardware import disable_telemetry, has_cuda, has_mps, keep_float32, threads
 from learners.model.bundle import Bundle
 from learners.model.tta import average_tta_views
 
@@ -138,6 +138,7 @@ class TorchEngine:
         from learners.backbones.building import logits_and_features
 
         self.device = torch.device(device)
+        keep_float32(device)
         self.network = bundle.network.to(self.device)
         accelerate(self.network)
         mean, std = bundle.preprocessing.mean, bundle.preprocessing.std

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import shutil
 import sys
+import sysconfig
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from datasets.cli.options import option
@@ -22,11 +26,19 @@ class SpeedSettings:
     """speed"""
 
     device: str = option("auto", "Device: auto, cpu, cuda, cuda:N or mps (Apple).", metavar="NAME")
-    precision: Literal["auto", "fp32", "fp16", "bf16"] = option(
+    precision: Literal["auto", "fp32", "tf32", "fp16", "bf16"] = option(
         "auto",
-        "Floating-point precision of training; auto depends on the hardware and the network.",
+        "Floating-point precision of training; auto depends on the hardware and the network. tf32 is fp32 with products "
+        "rounded to TF32 on a CUDA GPU.",
     )
-    compile: bool = option(False, "Compile the training step with torch.compile.")
+    compile: bool | None = option(
+        None,
+        "Compile the training step with torch.compile. Default: in a long training on a CUDA GPU.",
+    )
+    deterministic: bool = option(
+        False,
+        "Train on a CUDA GPU by methods that repeat bit for bit, some of which are slower. A CPU repeats in any case.",
+    )
     workers: int | None = option(
         None,
         "Number of processes that read files. Default: one less than the cores; 0 if the pictures are cached "
@@ -78,15 +90,80 @@ def _gpu_driver() -> bool:
     return True
 
 
+def allow_tf32(on: bool) -> None:
+    """Let CUDA round the factors of float32 products to TF32, whose fraction has 10 bits instead of 23, or forbid it.
+
+    By default torch allows it in convolutions, and forbids it in products of matrices.
+    """
+    import torch
+
+    backends = torch.backends
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some versions say that these will go
+        # Both generations of settings: torch refuses to answer by one what only the other knows.
+        backends.cudnn.allow_tf32 = backends.cuda.matmul.allow_tf32 = on
+    for of in (backends.cudnn.conv, backends.cudnn.rnn, backends.cuda.matmul):
+        of.fp32_precision = "tf32" if on else "ieee"
+
+
+def keep_float32(device: str) -> None:
+    """Compute float32 on a CUDA GPU as on a CPU, from now on and in the whole process."""
+    if device.startswith("cuda"):
+        allow_tf32(False)
+
+
+def repeat_exactly(device: str, on: bool) -> None:
+    """Compute on a CUDA GPU by methods that repeat bit for bit, as far as torch has such, or by the fastest ones.
+
+    Convolutions are never tried out (``cudnn.benchmark``): what is fastest would depend on what else the machine does, and the
+    numbers on that. Call this before anything is computed.
+    """
+    if not device.startswith("cuda"):
+        return
+    import torch
+
+    if on:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, on
+    torch.use_deterministic_algorithms(on, warn_only=True)
+
+
+def missing_to_compile(device: str) -> str:
+    """What ``torch.compile`` needs on this machine and does not find; "" if it can compile."""
+    if device == "mps":
+        return "a CUDA GPU or a CPU"
+    on_gpu = device.startswith("cuda")
+    variable, names = ("CC", ("gcc", "clang")) if on_gpu else ("CXX", ("g++", "clang++", "cl"))
+    if not (os.environ.get(variable) or any(map(shutil.which, names))):
+        return f"a C{'' if on_gpu else '++'} compiler"
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        return "Python's header files"
+    if on_gpu:
+        from torch.utils._triton import has_triton
+
+        return "" if has_triton() else "Triton, and a GPU that it supports"
+    return ""
+
+
+def check_compile(compile: bool | None, device: str) -> None:
+    """Raise SecondhandError if the training is to be compiled, and the machine cannot."""
+    if compile and (missing := missing_to_compile(device)):
+        raise SecondhandError(
+            f"--compile on the device {device} needs {missing}, which this machine does not have. "
+            "Install it, or leave --compile out"
+        )
+
+
 def check_precision(precision: str, device: str) -> None:
-    """Raise SecondhandError for fp16 on a CPU (slow and unstable), and for fp16 or bf16 on an Apple GPU (untested)."""
+    """Raise SecondhandError for fp16 on a CPU (slow and unstable), for TF32 outside of CUDA, and for fp16 or bf16 on an
+    Apple GPU (untested)."""
     if device == "mps" and precision in ("fp16", "bf16"):
         raise SecondhandError(
             f"--precision {precision} is not supported on Apple GPUs, which train in fp32. Use --precision auto"
         )
-    if precision == "fp16" and not device.startswith("cuda"):
+    if precision in ("fp16", "tf32") and not device.startswith("cuda"):
         raise SecondhandError(
-            f"--precision fp16 needs a CUDA GPU, and the device is {device}. Use bf16, fp32 or auto"
+            f"--precision {precision} needs a CUDA GPU, and the device is {device}. Use bf16, fp32 or auto"
         )
 
 

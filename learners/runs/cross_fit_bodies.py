@@ -277,7 +277,7 @@ def _train(
     measured = counted(int(split.eq(MEASURED).sum()), "item")
     write_beside(folder / "items.csv", csv_text(without_empty(run.items.table.frame)).encode())
     log.info("%s: trained without %s, which it then measures", words, measured)
-    set_seed(run.settings.train.seed, reproducible=True)
+    set_seed(run.settings.train.seed)
     built = (deepcopy(run.network), run.spec, run.preprocessing)
     with progress.part(words):
         training = training_of(replace(run, folder=folder), cross_fitted=cross_fitted)
@@ -303,7 +303,7 @@ def train_on_all(run: Prepared, bodies: Bodies) -> Trained | None:
     valid = run.items.rows.loc[run.items.rows["split"].eq("valid")]
     rows = pd.concat([_all_taught(run.items).rows, valid], ignore_index=True)
     log.info("Body %d of %d: trained on all files", count + 1, count + 1)
-    set_seed(settings.train.seed, reproducible=True)
+    set_seed(settings.train.seed)
     try:
         with progress.part(f"Body {count + 1} of {count + 1}"):
             run = replace(run, items=run.items._replace(rows=rows), settings=settings)

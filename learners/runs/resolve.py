@@ -24,10 +24,12 @@ from learners.cli.settings import Settings
 
 
 class Machine(NamedTuple):
-    """What this machine trains a network with: ``fp32``, ``fp16`` or ``bf16``, and a number of threads."""
+    """What this machine trains a network with: ``fp32``, ``fp16`` or ``bf16``, a number of threads, and whether it pays to
+    compile steps of half precision."""
 
     precision: str
     threads: int
+    compiling_pays: bool = False
 
 
 def resolve(
@@ -98,6 +100,9 @@ def resolve(
             values["precision"] = machine.precision
         if values["threads"] is None:
             values["threads"] = machine.threads
+        if values["compile"] is None:
+            half = values["precision"] in ("fp16", "bf16")
+            values["compile"] = machine.compiling_pays and half
     return asked.filled(**values)
 
 

@@ -34,7 +34,13 @@ from learners.backbones.hub import read_mel
 from learners.backbones.spec import HEAD_ONLY
 from learners.cli.settings import Settings
 from learners.inference.engine import pick_device
-from learners.machine.hardware import check_precision, keep_thread_count
+from learners.machine.hardware import (
+    check_compile,
+    check_precision,
+    keep_float32,
+    keep_thread_count,
+    repeat_exactly,
+)
 from learners.model.bundle import WEIGHTS, Bundle
 from learners.model.tta import tta_views_for
 from learners.runs.before_training import check_items
@@ -200,6 +206,9 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
     check_task(first, origin)
     device = pick_device(first.speed.device, train=True)
     check_precision(first.speed.precision, device)
+    check_compile(first.speed.compile, device)
+    repeat_exactly(device, first.speed.deterministic)
+    keep_float32(device)
     if handed_on and "epochs" not in asked.chosen and not first.train.epochs:
         log.info("Warm start: only the head is trained. To train the body as well: --epochs 2")
     spectrogram = None
@@ -237,12 +246,15 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
         from fastai.torch_core import set_seed
 
         from learners.training.members import build_network, decoded_pictures
-        from learners.training.speed import usual_precision
+        from learners.training.speed import compiling_pays, usual_precision
 
     with keep_thread_count(first.speed.threads):
-        set_seed(seed, reproducible=True)
+        set_seed(seed)
         network, spec, preprocessing = build_network(folder, items, to_build, task, origin)
-        machine = Machine(usual_precision(device, network), torch.get_num_threads())
+        precision = usual_precision(device, network)
+        taught = int(items.rows["split"].eq("train").sum())
+        pays = compiling_pays(device, to_build.train, taught, spec)
+        machine = Machine(precision, torch.get_num_threads(), pays)
     settings = known(table, backbone, machine)
     write_config(folder, settings, command)
     return Prepared(

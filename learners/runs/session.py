@@ -34,7 +34,7 @@ from learners.backbones.building import (
 )
 from learners.backbones.spec import NetworkSpec
 from learners.evaluation.held_out import REFERENCE_ITEMS
-from learners.machine.hardware import software_and_hardware
+from learners.machine.hardware import keep_float32, software_and_hardware
 from learners.model.bundle import Bundle, save_bundle
 from learners.rule.fitting import fit_rule
 from learners.rule.numbers.arrays import Outputs
@@ -131,6 +131,7 @@ def save_learner(
         )
     dls, classes = learn.dls, [str(name) for name in learn.dls.vocab]
     network = deepcopy(learn.model).eval()
+    keep_float32(str(dls.device))
     paths = [_path_of(dls.valid_ds, item) for item in dls.valid_ds.items]
     preprocessing = _preprocessing(dls, paths)
     taught = list(dls.train_ds.items)

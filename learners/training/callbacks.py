@@ -32,6 +32,7 @@ from datasets.core import progress
 from datasets.core.errors import SecondhandError
 from datasets.loaders.seeded import derive_seed
 from learners.backbones.building import batch_norms
+from learners.machine.hardware import allow_tf32
 from learners.training.keep import Epoch
 from learners.training.records import EPOCH, Records
 from learners.training.upstream import untangled_buffers
@@ -47,6 +48,8 @@ def mixed_precision(precision: str, device: str) -> list[Callback]:
     """
     if precision == "fp32":
         return []
+    if precision == "tf32":
+        return [TensorFloat32()]
     if not device.startswith("cuda"):
         return [CpuAutocast()]
     return [MixedPrecision(AMPMode.FP16 if precision == "fp16" else AMPMode.BF16)]
@@ -66,6 +69,19 @@ class MixedPrecision(CudaMixedPrecision):
         self.scaler.step(self)
         if self.skipped:
             raise CancelStepException
+
+
+class TensorFloat32(Callback):
+    """Lets CUDA round the factors of float32 products to TF32, in training steps only."""
+
+    def before_train(self) -> None:
+        allow_tf32(True)
+
+    def after_train(self) -> None:
+        allow_tf32(False)
+
+    def after_cancel_fit(self) -> None:
+        allow_tf32(False)
 
 
 class CpuAutocast(Callback):
@@ -226,6 +242,9 @@ class Compile(Callback):
     def before_batch(self) -> None:
         if self.network is not self.learn.model:
             self.network = self.learn.model
+            log.info(
+                "Compiling the training step: the first takes up to a minute (--no-compile trains without)"
+            )
             self.compiled = torch.compile(self.network, dynamic=False, backend=self.backend)
         self.learn.model = self.compiled
 

@@ -159,7 +159,7 @@ class Training:
         if not member:
             return first
         seed = self.settings.train.seed + member
-        set_seed(seed, reproducible=True)
+        set_seed(seed)
         network, _, _ = build_network(
             self.folder, self.items, self.settings, self.task, self.origin, member
         )

@@ -14,13 +14,17 @@ import torch
 from torch import nn
 
 from datasets.core import processes
-from learners.machine.hardware import SpeedSettings
+from learners.backbones.spec import NetworkSpec
+from learners.cli.settings import TrainSettings
+from learners.machine.hardware import SpeedSettings, missing_to_compile
 
 log = logging.getLogger(__name__)
 
 SHARED = Path(
     "/dev/shm"
 )  # through which workers pass their batches; 64 MiB in a container unless asked for more
+#: Pictures of 224 x 224 pixels behind which compiling is repaid, and the least batch: see docs/decisions.md, "Speed".
+COMPILED_PICTURES, COMPILED_BATCH = 2_000_000, 64
 AHEAD = 3  # batches of each worker: two that wait, torch's default, and one at work
 
 
@@ -69,6 +73,17 @@ def usual_precision(device: str, network: nn.Module) -> str:
         return "fp32"
     matrix_units = torch.cpu.get_capabilities().get("amx_tile", False)
     return "bf16" if matrix_units and not _has_depthwise(network) else "fp32"
+
+
+def compiling_pays(device: str, train: TrainSettings, items: int, spec: NetworkSpec) -> bool:
+    """Whether the training of a network on ``items`` files an epoch is long enough to be compiled, and the machine can.
+
+    Only on a CUDA GPU: half a minute of compiling is repaid by steps that are a seventh faster.
+    """
+    if not device.startswith("cuda") or not spec.takes_pixels or train.bs < COMPILED_BATCH:
+        return False
+    pictures = train.epochs * items * math.prod(spec.shape) / 224**2
+    return pictures >= COMPILED_PICTURES and not missing_to_compile(device)
 
 
 def describe_speed(speed: SpeedSettings, workers: int) -> str:

@@ -22,6 +22,7 @@ from PIL import Image
 from datasets.audio.settings import MelSettings
 from datasets.core.errors import BadFile, SecondhandError
 from learners.cli import console
+from learners.inference.engine import TorchEngine
 from learners.inference.exporting import write_network
 from learners.inference.predictor import Predictor
 from learners.loading.predictor import load_predictor
@@ -69,6 +70,13 @@ def test_the_engine_changes_no_answer(small: Bundle, pictures: list[str], tmp_pa
     ensemble = bundle(*NETWORKS["cosine ensemble"])
     write_network(ensemble, tmp_path / ONNX)
     same(replace(ensemble, onnx=tmp_path / ONNX, tta_views=VIEWS), pictures)
+
+
+def test_torch_computes_float32_on_each_device(small: Bundle, monkeypatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("learners.inference.engine.keep_float32", asked.append)
+    TorchEngine(small, "cpu", VIEWS)
+    assert asked == ["cpu"]
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ MODEL = {
     "resize": "pad", "kind": "picture", "overlap": 0.5,
 }  # fmt: skip
 BUSY = Machine("bf16", 3)
+LONG = Machine("bf16", 3, compiling_pays=True)
 
 
 def items(kind: str) -> Items:
@@ -104,6 +105,15 @@ def items(kind: str) -> Items:
         # The machine.
         ({}, {"items": "picture", "machine": BUSY}, {"precision": "bf16", "threads": 3, "workers": None}),
         ({"precision": "fp32", "threads": 1}, {"machine": BUSY}, {"precision": "fp32", "threads": 1}),
+        # Long trainings are compiled where steps are of half precision, unless the user has said.
+        ({}, {"machine": BUSY}, {"compile": False}),
+        ({"compile": True}, {"machine": BUSY}, {"compile": True}),
+        ({}, {"machine": LONG}, {"compile": True, "precision": "bf16"}),
+        ({"precision": "fp16"}, {"machine": LONG}, {"compile": True}),
+        ({"precision": "fp32"}, {"machine": LONG}, {"compile": False}),
+        ({"precision": "tf32"}, {"machine": LONG}, {"compile": False}),
+        ({"compile": False}, {"machine": LONG}, {"compile": False}),
+        ({}, {}, {"compile": None}),
         # A resumed run has settings that were resolved.
         ({"resume": "runs/x"}, {"origin": MODEL, "items": "sound", "machine": BUSY}, Settings().flat() | {"resume": "runs/x"}),
     ],
@@ -122,7 +132,7 @@ def test_what_is_left_open_follows_from_what_is_known(
     assert before == Settings().but(**asked)
     open_ = {name for name, value in flat.items() if value != before.flat()[name]}
     assert open_ <= {
-        *MODEL, "epochs", "freeze_epochs", "lr", "lr_mult", "precision", "threads", "wd",
+        *MODEL, "epochs", "freeze_epochs", "lr", "lr_mult", "precision", "threads", "compile", "wd",
         *RECIPES.get(flat["backbone"], {}),
     }, "nothing else is filled in"  # fmt: skip
 

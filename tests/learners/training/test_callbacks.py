@@ -25,7 +25,7 @@ from learners.training import callbacks
 from learners.training import learner as learner_module
 from learners.training.checkpoints import Checkpoints
 from learners.training.keep import Epoch, Keep, Kept
-from learners.training.learner import fine_tune, keep_blend, make_learner
+from learners.training.learner import find_lr, fine_tune, keep_blend, make_learner
 from learners.training.objectives import class_objective
 from learners.training.probe import ByPart
 from learners.training.records import History, Improvements, Records
@@ -239,10 +239,11 @@ def test_improved_networks_can_be_used_during_the_training(
     "name", [CNN, pytest.param(VIT, marks=pytest.mark.long("a convolutional network is tried"))]
 )
 def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(
-    folder, tmp_path, monkeypatch, name
+    folder, tmp_path, monkeypatch, caplog, name
 ):
     from torch._dynamo.utils import counters
 
+    caplog.set_level("INFO")
     monkeypatch.setattr(learner_module, "FROZEN_VERSIONS", 0)
     torch._dynamo.reset()
     counters.clear()
@@ -254,6 +255,7 @@ def test_compile_makes_two_graphs_in_a_fine_tune_and_leaves_names_alone(
     assert 1 <= counters["stats"]["unique_graphs"] <= 4
     assert counters["stats"]["unique_graphs"] == 2
     assert not counters["graph_break"]
+    assert caplog.text.count("Compiling the training step") == 1
     assert list(learn.model.state_dict()) == names
     learn.freeze()
     learn.unfreeze()
@@ -469,6 +471,20 @@ def test_a_step_waits_for_the_device_only_at_the_end_of_a_block(folder, tmp_path
     with learn.no_bar(), learn.no_logging():
         learn.fit(1, 1e-3)
     assert all(waits.steps), "fastai's own losses are copied to the CPU in each step"
+
+
+def test_tf32_is_for_training_steps_alone(folder, tmp_path, monkeypatch):
+    allowed, seen = [False], []
+    monkeypatch.setattr(callbacks, "allow_tf32", lambda on: allowed.append(on))
+    (tf32,) = callbacks.mixed_precision("tf32", "cuda")
+    spy = _Spy(lambda learn: seen.append((learn.training, allowed[-1])))
+    learn = learner(folder, tmp_path, cbs=[tf32, spy])
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(2, 1e-3)
+    assert {*seen} == {(True, True), (False, False)}
+    assert not allowed[-1]
+    find_lr(learn)  # ends within the training
+    assert not allowed[-1]
 
 
 def test_fp16_skips_steps_whose_gradients_overflow_and_lowers_the_scale(folder, tmp_path):

@@ -14,11 +14,13 @@ from torch import nn
 from datasets.core import processes
 from datasets.core.errors import SecondhandError
 from learners.backbones.building import NetworkSpec, build
+from learners.cli.settings import TrainSettings
 from learners.finetune import main
 from learners.inference.engine import pick_device
+from learners.machine import hardware
 from learners.machine.hardware import SpeedSettings, check_precision
 from learners.training import speed
-from learners.training.speed import usual_precision, workers_for
+from learners.training.speed import compiling_pays, usual_precision, workers_for
 from tests.pictures import write_pictures
 
 pytestmark = pytest.mark.usefixtures("unreported")
@@ -60,8 +62,35 @@ def test_fp16_needs_a_gpu():
     with pytest.raises(SecondhandError, match="--precision fp16 needs a CUDA GPU"):
         check_precision("fp16", "cpu")
     check_precision("fp16", "cuda:1")
+    with pytest.raises(SecondhandError, match="--precision tf32 needs a CUDA GPU"):
+        check_precision("tf32", "mps")
+    check_precision("tf32", "cuda")
     with pytest.raises(SecondhandError, match="--precision bf16"):
         check_precision("bf16", "mps")
+
+
+@pytest.mark.parametrize(
+    ("device", "bs", "epochs", "items", "size", "pays"),
+    [
+        ("cuda", 64, 50, 40_000, 224, True),
+        ("cuda:1", 64, 50, 40_000, 224, True),
+        ("cuda", 64, 49, 40_000, 224, False),
+        ("cuda", 64, 25, 40_000, 320, True),  # twice as many pixels
+        ("cuda", 32, 500, 40_000, 224, False),
+        ("cuda", 64, 5, 8000, 224, False),
+        ("cpu", 64, 500, 40_000, 224, False),
+        ("mps", 64, 500, 40_000, 224, False),
+    ],
+)
+def test_long_trainings_in_large_batches_are_compiled_on_a_gpu(
+    monkeypatch, device, bs, epochs, items, size, pays
+):
+    missing = ""
+    monkeypatch.setattr(speed, "missing_to_compile", lambda device: missing)
+    train, spec = TrainSettings(bs=bs, epochs=epochs), NetworkSpec("resnet50", 2, size)
+    assert compiling_pays(device, train, items, spec) == pays
+    missing = "a C compiler"
+    assert not compiling_pays(device, train, items, spec)
 
 
 def test_apples_gpu_trains_by_itself_and_answers_where_it_is_named(monkeypatch):
@@ -114,9 +143,19 @@ def test_the_runs_settings_say_what_was_used(tmp_path):
     out = tmp_path / "run"
     assert main(["--data", str(pictures), "--out", str(out), *QUICK]) == 0
     config = yaml.safe_load((out / "config.yaml").read_text())
-    assert config["compile"] is False
+    assert config["compile"] is config["deterministic"] is False
     assert config["workers"] is None, "it changes nothing, and another machine has its own"
     assert config["threads"] == torch.get_num_threads()
     assert config["precision"] in ("fp32", "bf16")
     assert f"cpu, {config['precision']}" in (out / "log.txt").read_text()
     assert not list(Path(out).rglob("*.part"))
+
+
+def test_a_machine_that_cannot_compile_says_so_before_anything_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "missing_to_compile", lambda device: "a C++ compiler")
+    pictures = write_pictures(tmp_path / "pictures", classes=2)
+    out = tmp_path / "run"
+    words = ["--data", str(pictures), "--out", str(out), "--device", "cpu", *QUICK]
+    with pytest.raises(SecondhandError, match="--compile on the device cpu needs a C"):
+        main([*words, "--compile"])
+    assert not (out / "items.csv").exists()
