@@ -14,11 +14,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from itertools import islice
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from datasets.core import progress
 from datasets.core.address import read_ahead
@@ -44,6 +46,10 @@ FORKS = sys.platform == "linux"
 #: Bytes that a worker may take beyond what it starts with. What is within the other limits needs less: a picture of
 #: the most pixels 1.4 GB, the longest sound that is read at once 3.2 GB with its resampling.
 ROOM = 8 << 30
+#: Files for which one more process pays in a run: it costs about as much to start as these to open.
+FILES_EACH = 32
+#: Initialiser of a process: it gets the inodes of its parent's connections.
+Settle = Callable[[frozenset[int]], None]
 
 
 def cores() -> int:
@@ -56,7 +62,11 @@ def cores() -> int:
 
 
 def in_parallel(
-    task: Callable[[list[T]], list[R]], chunks: Sequence[list[T]], workers: int | None, crashed: R
+    task: Callable[[list[T]], list[R]],
+    chunks: Sequence[list[T]],
+    workers: int | None,
+    crashed: R,
+    settle: Settle | None = None,
 ) -> Iterator[tuple[int, list[R]]]:
     """Apply `task` to each chunk; yields (chunk number, results) in order.
 
@@ -68,13 +78,16 @@ def in_parallel(
     chunks : lists of items.
     workers : number of processes; None for one per core.
     crashed : result of an item that crashes its process or takes longer than `TIMEOUT` seconds.
+    settle : initialiser of each process; default: `init_worker`.
     """
     count = min(cores() if workers is None else workers, len(chunks))
     if count <= 1 and not FORKS:
         for number, chunk in enumerate(chunks):
             yield number, task(chunk)
         return
-    calls: IsolatedCalls[list[T], list[R] | None] = IsolatedCalls(task, count, None, init_worker)
+    calls: IsolatedCalls[list[T], list[R] | None] = IsolatedCalls(
+        task, count, None, settle or init_worker
+    )
     try:
         work = calls.ahead(enumerate(chunks), AHEAD * count, argument=lambda numbered: numbered[1])
         for (number, chunk), results in work:
@@ -124,7 +137,9 @@ class Pending(NamedTuple, Generic[T, R]):
 class IsolatedCalls(Generic[T, R]):
     """Calls of one function in processes whose crashes or hangs do not affect this process.
 
-    Without fork, threads are used: a spawned process would import the caller's script.
+    Without fork, threads are used: a spawned process would import the caller's script. Within `kept_pools` the processes
+    may be those of earlier calls, which know of this process what it was when they were started: all that a task needs
+    travels with it.
 
     Parameters
     ----------
@@ -139,17 +154,19 @@ class IsolatedCalls(Generic[T, R]):
         task: Callable[[T], R],
         workers: int,
         crashed: R,
-        settle: Callable[[frozenset[int]], None] | None = None,
+        settle: Settle | None = None,
     ) -> None:
         self.task, self.workers, self.crashed = task, workers, crashed
         self._settle = settle or init_background_worker
         self._pool: Executor | None = None
+        self._kept = _kept.get()
+        self._submitted: WeakSet[Future[list[R]]] = WeakSet()
         self._lock = threading.Lock()
 
     def start(self) -> None:
         """Start the processes now; a fork inherits all open files, so start before many are open."""
         with self._lock:
-            if self._pool is None:
+            if self._started() is None:
                 self._pool = self._start()
                 _submit(self._pool, os.getpid)
 
@@ -182,27 +199,47 @@ class IsolatedCalls(Generic[T, R]):
     def submit(self, items: list[T]) -> Pending[T, R]:
         """Submit items together; `result` waits for their results."""
         with self._lock:
-            if self._pool is None:
-                self._pool = self._start()
+            pool = self._started() or self._start()
             try:
-                future = _submit(self._pool, _run_each, self.task, items)
+                future = _submit(pool, _run_each, self.task, items)
             except BrokenProcessPool:  # it died while nothing was waited for
-                _end(self._pool)
-                self._pool = self._start()
-                future = _submit(self._pool, _run_each, self.task, items)
-            return Pending(items, future, self._pool)
+                self._drop(pool)
+                pool = self._start()
+                future = _submit(pool, _run_each, self.task, items)
+            self._pool = pool
+            self._submitted.add(future)
+            return Pending(items, future, pool)
+
+    def _started(self) -> Executor | None:
+        """The pool, unless none is started, or it has ended with the `kept_pools` that it was of."""
+        if self._kept is not None and self._kept.ended:
+            self._kept = self._pool = None
+        return self._pool
 
     def _start(self) -> Executor:
         if not _may_fork():
             return ThreadPoolExecutor(self.workers)
+        if self._kept is not None:
+            return self._kept.take(self.workers, self._settle)
         return _pool(self.workers, self._settle)
 
+    def _drop(self, pool: Executor) -> None:
+        """End a pool that nobody shall use again."""
+        if self._kept is not None:
+            self._kept.forget(pool)
+        _end(pool)
+
     def close(self) -> None:
-        """Stop the processes and wait for them; the next call starts new ones."""
+        """Stop the processes and wait for them, or hand them on within `kept_pools`; the next call starts new ones."""
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            _end(pool)
+            pool, self._pool = self._started(), None
+            kept, submitted = self._kept, [*self._submitted]
+        if pool is None:
+            return
+        if kept is None or not all(future.cancel() or future.done() for future in submitted):
+            self._drop(pool)  # what it does still would delay who gets it
+        else:
+            kept.give_back(pool)
 
     def __del__(self) -> None:
         self.close()
@@ -219,12 +256,110 @@ class IsolatedCalls(Generic[T, R]):
                 )
                 self._pool = None
         if is_current:
-            _end(pending.pool)
+            self._drop(pending.pool)
         may_fork = _may_fork()
         return [
             _run_alone(self.task, item, self.crashed) if may_fork else self.crashed
             for item in pending.items
         ]
+
+
+class KeptPools:
+    """Pools of processes that one user hands on to the next of the same kind, see `kept_pools`.
+
+    Attributes
+    ----------
+    ended : whether all are ended, and none is started any more.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._most: int | None = None
+        self._kinds: dict[Executor, tuple[Settle, int]] = {}
+        self._idle: list[Executor] = []
+        # Garbage may be collected, and give a pool back, in any line.
+        self._lock = threading.RLock()
+
+    def take(self, workers: int, settle: Settle) -> Executor:
+        """A pool of at least so many processes, but of no more than `renew` has said."""
+        with self._lock:
+            count = min(workers, self._most or workers)
+            idle = [pool for pool in self._idle if self._kinds[pool][0] is settle]
+            for pool in idle:
+                self._idle.remove(pool)
+                if self._kinds[pool][1] >= count:
+                    return pool
+                self.forget(pool)
+                _end(pool)  # a larger one follows
+            pool = _pool(count, settle)
+            self._kinds[pool] = settle, count
+            return pool
+
+    def give_back(self, pool: Executor) -> None:
+        """Keep a pool for the next user, or end it if there will be none."""
+        with self._lock:
+            if not self.ended and pool in self._kinds:
+                self._idle.insert(0, pool)
+                return
+        _end(pool)
+
+    def forget(self, pool: Executor) -> None:
+        """Keep a pool no longer."""
+        with self._lock:
+            self._kinds.pop(pool, None)
+
+    def renew(self, most: int, settle: Settle) -> None:
+        """End the pools that nobody uses, and start one of ``most`` processes, the most of each from now on."""
+        with self._lock:
+            self._most, idle = most, self._idle
+            self._idle = []
+            for pool in idle:
+                self.forget(pool)
+                _end(pool)
+            pool = self.take(most, settle)
+            _submit(pool, os.getpid)
+            self.give_back(pool)
+
+    def end(self, *, at_once: bool) -> None:
+        """End all; ``at_once`` : without waiting for what they do."""
+        with self._lock:
+            self.ended, pools, self._kinds, self._idle = True, [*self._kinds], {}, []
+        for pool in pools:
+            if at_once:
+                _kill(_workers(pool))
+            _end(pool)
+
+
+_kept: ContextVar[KeptPools | None] = ContextVar("_kept", default=None)
+
+
+@contextmanager
+def kept_pools() -> Iterator[None]:
+    """Keep the processes of `IsolatedCalls` and `in_parallel` that are made in the block by this thread, until its end.
+
+    They start once instead of for each use. At the end none is left: after an error, or Ctrl-C, they are killed.
+    """
+    kept, failed = KeptPools(), True
+    token = _kept.set(kept)
+    try:
+        yield
+        failed = False
+    finally:
+        _kept.reset(token)
+        kept.end(at_once=failed)
+
+
+def renew_kept_pools(most: int) -> None:
+    """Start the processes of `kept_pools` anew, ``most`` of each kind: now, because they have then what is imported, and
+    a process forks fast before it uses a GPU. Without such a block, nothing is done."""
+    if (kept := _kept.get()) is not None and _may_fork():
+        kept.renew(most, init_background_worker)
+
+
+def processes_for(files: int, workers: int | None = None) -> int:
+    """Number of processes that open the files of a run: ``workers`` if that is above 0, else one for each `FILES_EACH`
+    files, at most one per core."""
+    return workers or max(1, min(cores(), -(-files // FILES_EACH)))
 
 
 def _may_fork() -> bool:
@@ -338,7 +473,7 @@ def _kill(workers: Iterable[BaseProcess]) -> None:
             process.kill()
 
 
-def _pool(count: int, settle: Callable[[frozenset[int]], None]) -> ProcessPoolExecutor:
+def _pool(count: int, settle: Settle) -> ProcessPoolExecutor:
     """Pool of workers, forked on Linux as torch's loaders are.
 
     A new interpreter would spend as long on imports as on a hundred pictures.
@@ -356,9 +491,10 @@ def _pool(count: int, settle: Callable[[frozenset[int]], None]) -> ProcessPoolEx
 _unsettled: OSError | None = None
 
 
-def _initialise(settle: Callable[[frozenset[int]], None], inherited: frozenset[int]) -> None:
+def _initialise(settle: Settle, inherited: frozenset[int]) -> None:
     """Initialise a worker. Its tasks raise an error of that: here it would end the worker, and read as a crash."""
     global _unsettled
+    _kept.set(None)  # the parent's pools are not this process's to use
     try:
         settle(inherited)
     except OSError as error:

@@ -25,7 +25,7 @@ from datasets.core.address import absolute, read_ahead
 from datasets.core.errors import BadFile
 from datasets.core.file_state import QuickState
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
-from datasets.core.processes import in_parallel
+from datasets.core.processes import in_parallel, init_background_worker
 from datasets.core.store import PIXELS, CacheError, Store
 from datasets.images.boxes import crop_name, open_part
 from datasets.images.opening import Preprocessing
@@ -254,7 +254,7 @@ def keep_decoded(prepared: PictureOpener, train: Sequence[Part], others: Sequenc
         return
     files = [(part, True) for part in train] + [(part, False) for part in others]
     chunks = [files[start : start + CHUNK] for start in range(0, len(files), CHUNK)]
-    for _ in in_parallel(partial(_open_all, prepared), chunks, None, None):
+    for _ in in_parallel(partial(_open_all, prepared), chunks, None, None, init_background_worker):
         pass
     prepared.store.recount()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from datasets.core.files import write_beside
+from datasets.core.processes import kept_pools
 from learners.cli.result import Result
 from learners.cli.settings import Settings
 from learners.machine.hardware import keep_thread_count
@@ -39,7 +40,7 @@ def launch(
     SecondhandError : a setting or the data make the run impossible, or the folder cannot be used. Nothing is trained
         then.
     """
-    with run_folder(settings) as folder:
+    with run_folder(settings) as folder, kept_pools():
         log_to(folder / "log.txt")
         with status_file(folder) as status:
             prepared = prepare(folder, settings, command)

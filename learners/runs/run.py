@@ -19,6 +19,7 @@ import pandas as pd
 
 from datasets.core import progress
 from datasets.core.errors import Rejected
+from datasets.core.processes import processes_for, renew_kept_pools
 from datasets.images.decoded import DecodedPictures
 from datasets.items.columns import without_empty
 from datasets.items.facts import Inputs, Looks
@@ -248,6 +249,7 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
         from learners.training.members import build_network, decoded_pictures
         from learners.training.speed import compiling_pays, usual_precision
 
+    renew_kept_pools(processes_for(len(items.rows), first.speed.workers))
     with keep_thread_count(first.speed.threads):
         set_seed(seed)
         network, spec, preprocessing = build_network(folder, items, to_build, task, origin)

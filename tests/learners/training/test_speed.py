@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import platform
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -138,10 +140,21 @@ def test_workers_fit_into_the_shared_memory(
 
 
 @pytest.mark.slow
-def test_the_runs_settings_say_what_was_used(tmp_path):
+def test_the_runs_settings_say_what_was_used(tmp_path, monkeypatch):
     pictures = write_pictures(tmp_path / "pictures", classes=2)
     out = tmp_path / "run"
+    started, pool_of = [], processes._pool
+    monkeypatch.setattr(processes, "FORKS", sys.platform == "linux")
+    monkeypatch.setattr(
+        processes, "_pool", lambda count, settle: started.append(count) or pool_of(count, settle)
+    )
+    before = {*multiprocessing.active_children()}
     assert main(["--data", str(pictures), "--out", str(out), *QUICK]) == 0
+    if processes.FORKS:
+        assert len(started) == 2, (
+            "one to read the files, before torch is there, and one for the rest"
+        )
+    assert {*multiprocessing.active_children()} <= before
     config = yaml.safe_load((out / "config.yaml").read_text())
     assert config["compile"] is config["deterministic"] is False
     assert config["workers"] is None, "it changes nothing, and another machine has its own"
