@@ -7,9 +7,11 @@ neighbours, and for near-duplicates that no hash finds.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,19 +81,24 @@ def extract_features(
 ) -> tuple[NDArray[np.float32], list[Rejected]]:
     """Like `embed`, with the network of a predictor."""
     rows: dict[int, NDArray[np.float32]] = {}
-    rejected = []
+    rejected, of_batches = list[Rejected](), deque[list[int]]()
     opened_all, bs = predictor.open_all(parts), predictor.bs
-    for first in range(0, len(parts), bs):  # a batch at a time saves memory
-        batch = []
-        for row, opened in enumerate(islice(opened_all, bs), start=first):
-            if isinstance(opened, np.ndarray):
-                batch.append((row, opened))
-            else:
-                reason = opened.reason if isinstance(opened, BadFile) else opened
-                rejected.append(Rejected(parts[row].path, reason))
-        if batch:
-            _, values = predictor.forward(np.stack([opened for _, opened in batch]))
-            rows |= zip((row for row, _ in batch), values, strict=True)
+
+    def batches() -> Iterator[list[NDArray[Any]]]:
+        for first in range(0, len(parts), bs):  # a batch at a time saves memory
+            batch = []
+            for row, opened in enumerate(islice(opened_all, bs), start=first):
+                if isinstance(opened, np.ndarray):
+                    batch.append((row, opened))
+                else:
+                    reason = opened.reason if isinstance(opened, BadFile) else opened
+                    rejected.append(Rejected(parts[row].path, reason))
+            if batch:
+                of_batches.append([row for row, _ in batch])
+                yield [opened for _, opened in batch]
+
+    for _, values in predictor.computed(batches()):
+        rows |= zip(of_batches.popleft(), values, strict=True)
     width = len(next(iter(rows.values()))) if rows else 0
     out = np.full((len(parts), width), np.nan, np.float32)
     for row, value in rows.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "torch", "onnx")
 Batch = npt.NDArray[Any]  # uint8 of pictures, float32 of embeddings
+
+#: Waits for the logits and features of a batch that a GPU computes.
+Started = Callable[[], tuple[Floats, Floats]]
 
 #: Names of the input and the outputs of model.onnx.
 ONNX_INPUT, ONNX_OUTPUTS = "x", ("logits", "features")
@@ -128,6 +131,11 @@ class TorchEngine:
     Parameters
     ----------
     tta_views : test-time augmentation: views that the outputs are averaged over.
+
+    Attributes
+    ----------
+    start : on a GPU, `hand_over`, so that it computes a batch while the next is opened and the one before decided; None where
+        batches are called one by one.
     """
 
     name = "torch"
@@ -135,37 +143,95 @@ class TorchEngine:
     def __init__(self, bundle: Bundle, device: str, tta_views: Sequence[TTAView]) -> None:
         import torch
 
-        from learners.backbones.building import logits_and_features
-
-        self.device = torch.device(device)
+        self.device, self._bundle = torch.device(device), bundle
         keep_float32(device)
-        self.network = bundle.network.to(self.device)
-        accelerate(self.network)
-        mean, std = bundle.preprocessing.mean, bundle.preprocessing.std
-        self._mean = torch.tensor(mean, device=self.device).view(1, 3, 1, 1)
-        self._std = torch.tensor(std, device=self.device).view(1, 3, 1, 1)
         self._normalises = bundle.spec.takes_pixels
-        self._network_outputs = partial(logits_and_features, self.network)
         self._views, self._average = tta_views, bundle.spec.average
+        self.start = self.hand_over if self.device.type == "cuda" else None
         self.side_by_side = device == "cpu" and is_on()
         self.cores = SingleThreadPool()
+        if device == "cpu":
+            _ = self._on_device
+
+    @property
+    def network(self) -> Network:
+        return self._on_device[0]
+
+    @cached_property
+    def _on_device(self) -> tuple[Network, Any, Any]:
+        """The network, and mean and standard deviation [1, 3, 1, 1].
+
+        They go to a GPU with the first batch: the processes that open files are forked before, which takes longer once a
+        process uses a GPU, and open files meanwhile.
+        """
+        import torch
+
+        network = self._bundle.network.to(self.device)
+        accelerate(network)
+        of_channels = (self._bundle.preprocessing.mean, self._bundle.preprocessing.std)
+        mean, std = (torch.tensor(of, device=self.device).view(1, 3, 1, 1) for of in of_channels)
+        return network, mean, std
 
     def __call__(self, batch: Batch) -> tuple[Floats, Floats]:
         """Logits and features of a batch, computed with all of torch's threads."""
         import torch
 
         with torch.inference_mode():
-            x = torch.from_numpy(batch).to(self.device).float()
-            if self._normalises:
-                # Exactly as the validation DataLoader does, to the last bit.
-                x = x.div_(255).sub_(self._mean).div_(self._std)
-                x = x.contiguous(memory_format=torch.channels_last)
-            logits, features = average_tta_views(
-                self._network_outputs, x, self._views, self._average
-            )
-            return logits.float().cpu().numpy(), features.float().cpu().numpy()
+            logits, features = self._outputs(torch.from_numpy(batch).to(self.device))
+            return logits.cpu().numpy(), features.cpu().numpy()
 
     run_in_thread = __call__  # in a thread of `cores`, where torch has one
+
+    def hand_over(self, inputs: Sequence[Batch]) -> Started:
+        """Hand the inputs of a batch to the device; what is returned waits for their logits and features.
+
+        Nothing is waited for here: both copies are of pinned memory, which is held until they have ended.
+        """
+        import torch
+
+        on_gpu = self.device.type == "cuda"
+        with torch.inference_mode():
+            stored = torch.from_numpy(np.empty(0, inputs[0].dtype)).dtype
+            shape = (len(inputs), *inputs[0].shape)
+            staged = torch.empty(shape, dtype=stored, pin_memory=on_gpu)
+            np.stack(inputs, out=staged.numpy())
+            outputs = self._outputs(staged.to(self.device, non_blocking=True))
+            fetched = [torch.empty(output.shape, pin_memory=on_gpu) for output in outputs]
+            for beside, output in zip(fetched, outputs, strict=True):
+                beside.copy_(output, non_blocking=True)
+            ended = None
+            if on_gpu:
+                # A waiting thread sleeps, and leaves its core to the processes that open files.
+                ended = torch.cuda.Event(blocking=True)
+                ended.record(torch.cuda.current_stream(self.device))
+
+        return partial(_wait, ended, staged, fetched)
+
+    def _outputs(self, x: Any) -> Any:
+        """Logits and features, float32 tensors on the device, of a batch on the device."""
+        import torch
+
+        from learners.backbones.building import logits_and_features
+
+        network, mean, std = self._on_device
+        x = x.float()
+        if self._normalises:
+            # Exactly as the validation DataLoader does, to the last bit.
+            x = x.div_(255).sub_(mean).div_(std)
+            x = x.contiguous(memory_format=torch.channels_last)
+        logits, features = average_tta_views(
+            partial(logits_and_features, network), x, self._views, self._average
+        )
+        return logits.float(), features.float()
+
+
+def _wait(ended: Any, staged: Any, fetched: Sequence[Any]) -> tuple[Floats, Floats]:
+    """Outputs of a batch that was started, once its event on the GPU has ``ended``; ``staged`` holds its inputs till then."""
+    if ended is not None:
+        ended.synchronize()
+    # Copies, because answers may be kept, and pinned memory cannot be swapped.
+    logits, features = (of.numpy().copy() for of in fetched)
+    return logits, features
 
 
 class OnnxEngine:
@@ -181,6 +247,7 @@ class OnnxEngine:
     """
 
     name = "onnx"
+    start: Callable[[Sequence[Batch]], Started] | None = None
 
     def __init__(self, file: Path, bundle: Bundle, tta_views: Sequence[TTAView]) -> None:
         self._file, self._bundle, self._views = file, bundle, tta_views

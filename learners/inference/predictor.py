@@ -9,12 +9,13 @@ from __future__ import annotations
 import csv
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ from datasets.kinds.lookup import Lookup
 from datasets.kinds.views import PLAIN
 from datasets.tables.cells import read_dicts
 from learners.inference.decoding import AnyDecoder, Decoder, Opened, Piece, Pieces
-from learners.inference.engine import make_engine, pick_device
+from learners.inference.engine import Started, make_engine, pick_device
 from learners.inference.options import Computing, Opening
 from learners.inference.passed import Passed
 from learners.inference.predictions import (
@@ -46,6 +47,8 @@ from learners.rule.base import AnyRule
 
 if TYPE_CHECKING:
     from learners.backbones.building import Network
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +84,17 @@ def joined(batches: Iterable[list[Output]], count: int) -> Iterator[list[Output]
             together = []
     if together:
         yield together
+
+
+def fetched_behind(started: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
+    """Call what was started, in order, and at any time at most ``ahead`` fewer than were started."""
+    waiting = deque[Callable[[], T]]()
+    for fetch in started:
+        waiting.append(fetch)
+        if len(waiting) > ahead:
+            yield waiting.popleft()()
+    for fetch in waiting:
+        yield fetch()
 
 
 def bundle_and_run(model: str | os.PathLike[str] | Bundle) -> tuple[Bundle, Path | None]:
@@ -189,8 +203,8 @@ class Predictor:
 
     def raw(self, files: Iterable[FileOrPart]) -> Iterator[Output]:
         """Yield the outputs of all pieces of the files, on which nothing is decided."""
-        for batch in self.decoder.batches(map(as_part, files), self.bs):
-            yield from self._outputs(batch)
+        for outputs in self._outputs(self.decoder.batches(map(as_part, files), self.bs)):
+            yield from outputs
 
     def predict(
         self, paths: Iterable[FileOrPart], *, at: float | None = None
@@ -229,7 +243,7 @@ class Predictor:
         given: Any = paths  # such as a picture in memory, which is refused
         listed = given if isinstance(given, Iterable) else [given]
         files: Iterator[Part] = (as_part(path, at) for path in listed)
-        outputs = map(self._outputs, self.decoder.batches(files, self.bs))
+        outputs = self._outputs(self.decoder.batches(files, self.bs))
         # The rule is faster for many items; but nobody should wait for the first.
         predicted = map(self._decided, joined(outputs, 1 if self.passed is None else TOGETHER))
         for (_, file), group in groupby(
@@ -308,25 +322,61 @@ class Predictor:
         logits, features = zip(*outputs, strict=True)
         return np.concatenate(logits), np.concatenate(features)
 
-    def _outputs(self, batch: Sequence[tuple[Piece, Opened]]) -> list[Output]:
-        """The pieces of a batch with their outputs, or with the reason why they have none."""
-        good = [(piece.part, opened) for piece, opened in batch if isinstance(opened, np.ndarray)]
-        of_good = zip(*self._passed(good), strict=True) if good else iter(())
-        return [
-            Output(piece, *next(of_good))
-            if isinstance(opened, np.ndarray)
-            else Output(piece._replace(refused=opened), None, None)
-            for piece, opened in batch
-        ]
+    @property
+    def _ahead(self) -> int:
+        """Batches that are handed to the network before the outputs of the first of them are waited for."""
+        return int(self._arithmetic.start is not None)
 
-    def _passed(self, opened: Sequence[tuple[Part, npt.NDArray[Any]]]) -> tuple[Floats, Floats]:
-        """Logits and features of opened parts, of which only those pass that have not passed before."""
-        if self.passed is None:
-            return self.forward(np.stack([inputs for _, inputs in opened]))
-        if new := [one for one in opened if one[0] not in self.passed]:
-            outputs = self.forward(np.stack([inputs for _, inputs in new]))
-            self.passed.put([part for part, _ in new], *outputs)
-        return self.passed.get([part for part, _ in opened])
+    def computed(
+        self, batches: Iterable[Sequence[npt.NDArray[Any]]]
+    ) -> Iterator[tuple[Floats, Floats]]:
+        """Logits and features of batches of inputs; a GPU computes one while the next is made."""
+        return fetched_behind(map(self._start, batches), self._ahead)
+
+    def _outputs(self, batches: Iterable[Sequence[tuple[Piece, Opened]]]) -> Iterator[list[Output]]:
+        """The outputs of each batch."""
+        return fetched_behind(map(self._start_opened, batches), self._ahead)
+
+    def _start_opened(self, batch: Sequence[tuple[Piece, Opened]]) -> Callable[[], list[Output]]:
+        """Compute a batch; what is returned gives its pieces with their outputs, or with the reason why they have none."""
+        good = [(piece.part, opened) for piece, opened in batch if isinstance(opened, np.ndarray)]
+        started = self._start_unless_passed(good)
+
+        def fetch() -> list[Output]:
+            of_good = zip(*started(), strict=True)
+            return [
+                Output(piece, *next(of_good))
+                if isinstance(opened, np.ndarray)
+                else Output(piece._replace(refused=opened), None, None)
+                for piece, opened in batch
+            ]
+
+        return fetch
+
+    def _start_unless_passed(self, opened: Sequence[tuple[Part, npt.NDArray[Any]]]) -> Started:
+        """Compute opened parts, of which only those pass that have not passed before."""
+        passed = self.passed
+        if passed is None or not opened:
+            return self._start([inputs for _, inputs in opened])
+        new = [one for one in opened if one[0] not in passed]
+        started = self._start([inputs for _, inputs in new])
+
+        def fetch() -> tuple[Floats, Floats]:
+            if new:
+                passed.put([part for part, _ in new], *started())
+            return passed.get([part for part, _ in opened])
+
+        return fetch
+
+    def _start(self, inputs: Sequence[npt.NDArray[Any]]) -> Started:
+        """Compute inputs; what is returned gives logits [n, classes] and features [n, width]."""
+        if not inputs:
+            nothing = np.empty((0, 0), np.float32)
+            return lambda: (nothing, nothing)
+        if self._arithmetic.start is not None:
+            return self._arithmetic.start(inputs)
+        outputs = self.forward(np.stack(inputs))
+        return lambda: outputs
 
     def _decided(self, outputs: Sequence[Output]) -> list[tuple[Piece, DetailedPrediction]]:
         """The predictions of pieces."""

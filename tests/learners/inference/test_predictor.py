@@ -22,7 +22,7 @@ from learners.backbones.building import NetworkSpec, build
 from learners.inference.options import Computing, Opening
 from learners.inference.passed import Passed
 from learners.inference.predictions import Prediction
-from learners.inference.predictor import Predictor
+from learners.inference.predictor import Predictor, fetched_behind
 from learners.loading.predictor import load_predictor
 from learners.machine.hardware import keep_thread_count
 from learners.model.bundle import Bundle
@@ -124,6 +124,67 @@ def test_what_has_passed_through_the_network_does_not_pass_again(model, pictures
         else:
             np.testing.assert_allclose(ours.logits, theirs.logits, atol=1e-5)
             np.testing.assert_allclose(ours.features, theirs.features, atol=1e-5)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_batches_may_be_handed_over_before_the_outputs_of_earlier_ones_are_fetched(
+    model, pictures, tmp_path, keeps
+):
+    """As for a GPU, here on the CPU: the same answers, and each batch but the first is handed over before the one before it
+    is fetched. A batch of files that cannot be read has no outputs."""
+    files = [*pictures[:3]]
+    for n in range(4):
+        (tmp_path / f"{n}.jpg").write_bytes(b"no picture")
+        files.append(tmp_path / f"{n}.jpg")
+    files += [*pictures[3:], pictures[0]]
+    computing = Computing(device="cpu", engine="torch", bs=2)
+    expected = [*Predictor(model, computing=computing).predict_detailed(files)]
+    passed = Passed(tmp_path) if keeps else None
+    predictor, happened = Predictor(model, passed=passed, computing=computing), []
+    engine = predictor._arithmetic
+
+    def start(inputs):
+        fetch = engine.hand_over(inputs)
+        number = sum(what == "start" for what, _ in happened)
+        happened.append(("start", number))
+
+        def fetched():
+            happened.append(("fetch", number))
+            return fetch()
+
+        return fetched
+
+    assert engine.start is None
+    engine.start = start
+    answers = [*predictor.predict_detailed(files)]
+    assert [one.prediction.path for one in answers] == [*map(str, files)]
+    for ours, theirs in zip(answers, expected, strict=True):
+        assert ours.prediction.label == theirs.prediction.label
+        assert (ours.logits is None) == (theirs.logits is None)
+        if theirs.logits is not None:
+            np.testing.assert_allclose(ours.logits, theirs.logits, atol=1e-5)
+            np.testing.assert_allclose(ours.features, theirs.features, atol=1e-5)
+    batches = sum(what == "start" for what, _ in happened)
+    assert batches > 2
+    assert sorted(happened) == [(what, n) for what in ("fetch", "start") for n in range(batches)]
+    for n in (0, batches - 2):  # between neither and the next lies a batch without pictures
+        assert happened.index(("start", n + 1)) < happened.index(("fetch", n))
+
+
+def test_outputs_are_fetched_in_order_and_no_more_wait_than_is_said():
+    waiting, most = set(), []
+
+    def started():
+        for n in range(5):
+            waiting.add(n)
+            most.append(len(waiting))
+            yield lambda n=n: waiting.remove(n) or n
+
+    for ahead in (0, 1, 2):
+        most.clear()
+        assert [*fetched_behind(started(), ahead)] == [*range(5)]
+        assert max(most) == ahead + 1
+        assert not waiting
 
 
 @pytest.mark.slow
