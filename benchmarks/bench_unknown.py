@@ -214,7 +214,7 @@ def p_values(rule: Rule, calibration: Files | None, files: Files) -> np.ndarray:
     if calibration is None:
         return rule.known_scores.p(np.array([f.prediction.known for f in files.predictions]))
     score = rule.floor.score
-    known = np.sort(score.calibrate(*arrays(calibration), {}))
+    known = CalibrationScores.of(score.calibrate(*arrays(calibration), {}))
     floor = replace(rule.floor, calibration=known)
     return replace(rule, floor=floor).known_scores.p(score.score(*arrays(files)))
 

@@ -133,7 +133,8 @@ class FileCall(Call):
         tally = Tally(settings.at, listed=not (shown and sys.stderr.isatty()))
 
         usual = usual_of(self.bundle, predictor.rule)
-        refused = None if usual is None else RefusedCount(usual, shape.place)
+        pages = self.bundle.kind.photo
+        refused = None if usual is None else RefusedCount(usual, shape.place, pages=pages)
 
         def rows_of(predictions: Iterable[Prediction]) -> Iterable[Prediction]:
             named = self.named(predictions)

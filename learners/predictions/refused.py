@@ -64,11 +64,16 @@ def usual_of(bundle: Bundle, rule: AnyRule) -> Usual | None:
 class RefusedCount:
     """Counts what is refused of predictions as they pass, and knows afterwards what is `found`.
 
-    ``place`` : where a file was recorded; "" if that is not known.
+    Parameters
+    ----------
+    place : where a file was recorded; "" if that is not known.
+    pages : whether windows are pages of pictures, or boxes in them, each of which is what a held-out file shows.
     """
 
-    def __init__(self, usual: Usual, place: Callable[[Prediction], str]) -> None:
-        self.usual, self.place = usual, place
+    def __init__(
+        self, usual: Usual, place: Callable[[Prediction], str], *, pages: bool = False
+    ) -> None:
+        self.usual, self.place, self.pages = usual, place, pages
         # By place the counts of each file.
         self._of = defaultdict[str, dict[str, tuple[int, int]]](dict)
 
@@ -80,8 +85,12 @@ class RefusedCount:
                 continue
             # The boxes of a picture are judged one by one, too.
             boxes = any(one.part.box is not None for one in prediction.windows)
-            shown = ((in_windows or boxes) and prediction.windows) or (prediction,)
+            each = in_windows or boxes or self.pages
+            shown = (each and prediction.windows) or (prediction,)
             refused, judged = counts(one.reason.why for one in shown)
+            if judged and self.pages and not boxes:
+                # Pages of a stack resemble each other: it counts once, as most of them are.
+                refused, judged = int(2 * refused > judged), 1
             files = self._of[self.place(prediction)]
             before = files.get(prediction.path, (0, 0))
             files[prediction.path] = (before[0] + refused, before[1] + judged)

@@ -27,8 +27,10 @@ def recording(path: str, refused: int, answered: int, background: int = 0) -> Pr
     return one(Reason()).with_more(windows=windows)
 
 
-def found(recordings: list[Prediction], usual: Usual = USUAL) -> list[Refused]:
-    count = RefusedCount(usual, RowSettings().place)
+def found(
+    recordings: list[Prediction], usual: Usual = USUAL, *, pages: bool = False
+) -> list[Refused]:
+    count = RefusedCount(usual, RowSettings().place, pages=pages)
     deque(count(recordings), maxlen=0)
     return count.found()
 
@@ -57,6 +59,17 @@ def test_a_recording_among_those_of_its_place_is_named():
 def test_whole_files_are_judged_by_their_own_answer():
     usual = Usual(unit=FILE, groups=((0, 1, 90), (1, 1, 10)))
     assert found([recording(f"{n}.wav", 50, 0) for n in range(40)], usual) == []
+
+
+def test_a_stack_of_pages_is_judged_by_its_pages_and_counts_once():
+    usual = Usual(unit=FILE, groups=((0, 1, 90), (1, 1, 10)))
+    unclear = [recording(f"{n}.tif", 9, 1)._replace(reason=Reason()) for n in range(40)]
+    (one,) = found(unclear, usual, pages=True)
+    assert (one.refused, one.judged, one.unit) == (40, 40, FILE)
+    # Each page is answered, only the stack as a whole shows several classes.
+    mixed = [recording(f"{n}.tif", 1, 9)._replace(reason=AMBIGUOUS) for n in range(40)]
+    assert found(mixed, usual, pages=True) == []
+    assert found([recording("one.tif", 500, 0)], usual, pages=True) == []
 
 
 def test_a_place_is_what_a_feature_knows_else_the_folder():
