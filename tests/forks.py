@@ -97,6 +97,22 @@ class Program:
         self.send_signal(signal.SIGKILL)
 
 
+def run(
+    *words: str | os.PathLike[str],
+    cwd: str | os.PathLike[str] = ROOT,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 250,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, as `subprocess.run` does with a fresh interpreter, and return its output."""
+    program = Program(*map(str, words), cwd=cwd, env=env)
+    try:
+        out, err = program.communicate(timeout)
+    finally:
+        program.kill()  # if it has not ended
+    assert program.returncode is not None
+    return subprocess.CompletedProcess(words, program.returncode, out, err)
+
+
 def until(condition: Callable[[], bool], seconds: float = 120) -> None:
     """Wait until the condition holds."""
     end = time.monotonic() + seconds
