@@ -7,20 +7,36 @@ import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from learners.machine.acceleration import let_waiting_threads_sleep
 from learners.machine.hardware import disable_telemetry
+from tests import forks
 from tests.pictures import SKETCH, sketch
 
 let_waiting_threads_sleep()  # before torch and NumPy are loaded
 disable_telemetry()
+#: Each pytest-xdist worker has one core; so do the programs that it starts.
+ONE_CORE = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+ONE_CORE["PYTHON_CPU_COUNT"] = "1"  # number of processes that open files
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Each pytest-xdist worker has one core; so do the programs that it starts.
-    for library in ("OMP", "OPENBLAS", "MKL"):
-        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
-    os.environ.setdefault("PYTHON_CPU_COUNT", "1")  # number of processes that open files
+    for variable, value in ONE_CORE.items():
+        os.environ.setdefault(variable, value)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Offer the fork server of this process to each pytest-xdist worker that it starts."""
+    if node.config.option.markexpr != "not slow":  # of those, few start programs
+        node.workerinput["forks"] = forks.offer(**{**ONE_CORE, **os.environ})
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    offered = getattr(config, "workerinput", {}).get("forks")
+    if offered:
+        forks.join(offered)
 
 
 #: Importing the libraries creates millions of objects that are never freed. Garbage collection

@@ -18,6 +18,7 @@ from tests.pictures import COLOURS, write_pictures
 ROOT = Path(__file__).parents[1]
 #: Programs that a shell line begins with.
 PROGRAMS = ("python", "secondhand", "make", "pip", "dask", "curl")
+LINE = re.compile(rf"(?m)^\s*(?:[rR]?[\"']{{3}})?[\s$]*(?:{'|'.join(PROGRAMS)})")
 #: Marks a Markdown block that is not run, and says why.
 MARKER = re.compile(r"<!-- no test: (.+?) -->")
 
@@ -93,7 +94,10 @@ def markdown(path: Path) -> Iterator[Block]:
 
 def docstrings(path: Path) -> Iterator[Block]:
     """Yield the paragraphs of docstrings that are commands."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    source = path.read_text(encoding="utf-8")
+    if not LINE.search(source):  # walking through all trees takes a second
+        return
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             text = ast.get_docstring(node, clean=False) or ""
             for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):

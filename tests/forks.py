@@ -2,7 +2,8 @@
 
 A fresh interpreter needs many seconds to import torch and fastai. Here multiprocessing's fork
 server imports them once, and each program is forked from it. The server has no threads and no open
-files. Only tests of what is imported, and when, need a fresh interpreter.
+files. Only tests of what is imported, and when, need a fresh interpreter. The processes of
+pytest-xdist share one server, which the process that starts them has.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,12 +35,29 @@ READY = ["tests.preloaded", "tests.fuzzing"]
 
 
 def context() -> ForkServerContext:
-    """Start this process's fork server; it finds the packages beside the tests."""
+    """Start this process's fork server, if it has joined none; it finds the packages beside the tests."""
     server_context = multiprocessing.get_context("forkserver")
     server_context.set_forkserver_preload(READY)
     with contextlib.chdir(ROOT):  # first in the server's search path
-        forkserver.ensure_running()
+        forkserver._forkserver.ensure_running()  # type: ignore[attr-defined]
     return server_context
+
+
+def offer(**environment: str) -> dict[str, Any]:
+    """Start this process's fork server with more in its environment; returns what others `join` it by."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        context()
+    server = vars(forkserver._forkserver)  # type: ignore[attr-defined]
+    return {name: server.get(name) for name in ("_forkserver_address", "_forkserver_authkey")}
+
+
+def join(offered: dict[str, Any]) -> None:
+    """Use the fork server of another process, which outlives this one, from now on."""
+    server = forkserver._forkserver  # type: ignore[attr-defined]
+    vars(server).update(offered, _forkserver_alive_fd=os.pipe()[1])
+    server.ensure_running = lambda: None
 
 
 class Program:
@@ -95,6 +114,22 @@ class Program:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def run(
+    *words: str | os.PathLike[str],
+    cwd: str | os.PathLike[str] = ROOT,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 250,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, as `subprocess.run` does with a fresh interpreter, and return its output."""
+    program = Program(*map(str, words), cwd=cwd, env=env)
+    try:
+        out, err = program.communicate(timeout)
+    finally:
+        program.kill()  # if it has not ended
+    assert program.returncode is not None
+    return subprocess.CompletedProcess(words, program.returncode, out, err)
 
 
 def until(condition: Callable[[], bool], seconds: float = 120) -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -47,7 +48,11 @@ UNSEEN = {
 }
 #: Programs that name and run in their own environments.
 ELSEWHERE = ROOT / "benchmarks" / "peers"
-DISTRIBUTIONS = packages_distributions()
+
+
+@cache
+def distributions() -> Mapping[str, list[str]]:
+    return packages_distributions()
 
 
 def plain(name: str) -> str:
@@ -70,7 +75,7 @@ def imported(*rooms: str) -> dict[str, set[str]]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.split(".")[0])
     others = names - set(sys.stdlib_module_names) - {*PRODUCT, *REST}
-    return {name: {plain(found) for found in DISTRIBUTIONS.get(name, [name])} for name in others}
+    return {name: {plain(found) for found in distributions().get(name, [name])} for name in others}
 
 
 def declared() -> dict[str, set[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import soundfile
 
 from learners.model.bundle import save_bundle
-from tests.forks import ROOT
+from tests.forks import run
 from tests.learners.rules import untrained
 from tests.pictures import write_pictures
 
@@ -25,9 +24,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 def without_the_field(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT, *words], cwd=ROOT, capture_output=True, text=True, timeout=200
-    )  # fmt: skip
+    return run("-c", WITHOUT, *words)
 
 
 @pytest.mark.parametrize("command", ["predict", "render"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,7 @@ import pandas as pd
 import pytest
 
 from learners.model.bundle import CONFIG, save_bundle
-from tests.forks import ROOT
+from tests.forks import run
 from tests.learners.rules import untrained
 from tests.pictures import write_pictures
 
@@ -36,9 +34,7 @@ NEEDED = "fields/embeddings, which reads embeddings of other networks, is left o
 
 
 def without_the_field(*calls: list[str]) -> list[tuple[int, str]]:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, json.dumps(calls)], cwd=ROOT, capture_output=True, text=True, timeout=200
-    )  # fmt: skip
+    done = run("-c", WITHOUT, json.dumps(calls))
     assert done.returncode == 0, done.stderr
     return [(status, said) for status, said in json.loads(done.stdout)]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from learners.model.bundle import save_bundle
-from tests.forks import ROOT
+from tests.forks import ROOT, run
 from tests.learners.rules import untrained
 from tests.pictures import write_pictures
 
@@ -27,9 +27,7 @@ LIBRARIES = ("fsspec", "botocore", "aiohttp")
 
 
 def without_the_field(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT, *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )  # fmt: skip
+    return run("-c", WITHOUT, *words)
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +96,8 @@ def test_a_model_and_a_table_elsewhere_are_named(place: Path) -> None:
 
 @pytest.mark.slow
 def test_files_on_a_disk_are_answered_and_a_row_with_an_address_is_listed(place: Path) -> None:
-    here = subprocess.run(
-        [sys.executable, "-m", "secondhand", "predict", place / "model", place / "photos"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
+    here = run("-m", "secondhand", "predict", place / "model", place / "photos")
+    assert here.returncode == 0
     without = without_the_field("secondhand", "predict", place / "model", place / "photos")
     assert (without.stdout, without.returncode) == (here.stdout, 0)
     code = (
@@ -112,7 +108,7 @@ def test_files_on_a_disk_are_answered_and_a_row_with_an_address_is_listed(place:
         "print(len(rows.frame), *rows.rejected)\n"
         f"print(*[name for name in {LIBRARIES} if name in sys.modules])"
     )
-    read = subprocess.run(
+    read = subprocess.run(  # alone: other programs have imported them
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert read.stdout.startswith("1 s3://bucket/a.jpg: is opened by fields/remote"), read.stderr

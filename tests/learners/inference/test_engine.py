@@ -43,7 +43,7 @@ from tests.learners.exports import (
     plain_bundle,
     plain_network,
 )
-from tests.test_dependencies import DISTRIBUTIONS, declared, plain
+from tests.test_dependencies import declared, distributions, plain
 
 __all__ = ["plain_network"]  # a fixture
 
@@ -230,7 +230,7 @@ def test_an_answer_takes_neither_torch_nor_pandas(
     available = declared()[""]
     for extra, names in declared().items():
         more = {
-            m for m, homes in DISTRIBUTIONS.items() if (names - available) & {*map(plain, homes)}
+            m for m, homes in distributions().items() if (names - available) & {*map(plain, homes)}
         }
         assert not more & loaded, extra
 
