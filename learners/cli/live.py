@@ -49,6 +49,9 @@ def show(step: Step) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import Progress, TextColumn
 
+    _forget_after_fork()
+    if _open:  # first, for it gives standard error back, which this line is drawn on
+        _open[-1].stop()
     progress = Progress(
         TextColumn("{task.fields[line]}", markup=False),
         console=Console(file=uncleaned(sys.stderr), highlight=False),
@@ -56,9 +59,6 @@ def show(step: Step) -> Iterator[Advance]:
         transient=True,
         redirect_stdout=False,
     )
-    _forget_after_fork()
-    if _open:
-        _open[-1].stop()
     _open.append(progress)
     title, unit = printable_line(step.words), step.unit
     began, last, end = time.monotonic(), 0.0, step.total

@@ -18,6 +18,7 @@ import pytest
 
 from datasets.core import progress
 from datasets.core.files import write_beside
+from datasets.core.program import CleanedStream
 from learners.cli import console, live, result
 
 METRICS = {
@@ -190,6 +191,24 @@ def test_the_live_line_is_removed_before_a_message(monkeypatch: pytest.MonkeyPat
     assert screen.getvalue().rstrip().endswith("\x1b[2K"), "nothing is left of it"
     assert not live._open
     assert sys.stderr is screen
+
+
+def test_a_step_within_a_step_is_drawn_and_not_spelled_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = on_terminal(monkeypatch)
+    cleaned = CleanedStream(screen)
+    monkeypatch.setattr(sys, "stderr", cleaned)  # as `use_utf8_output` does in a command
+    console.log_to_terminal()
+    with progress.step("Outer"):
+        for _ in range(2):
+            with progress.step("Calibrating", 2) as advance:
+                advance(1)
+                print("\x1b]0;a stranger's title", file=sys.stderr)
+                advance(2)
+    assert "2 of 2 files" in screen.getvalue()
+    assert screen.getvalue().count("\\x1b") == 2, "only what others print is spelled out"
+    assert sys.stderr is cleaned
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
