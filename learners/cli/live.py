@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 FIRST_REPORT = 10.0
 #: Seconds between two updates of the live line.
 REFRESH = 0.1
-#: Characters of the bar.
-BAR = 24
+#: Characters of the bar, and of the shortest one that is shown.
+BAR, SHORTEST_BAR = 24, 6
 
 #: The steps that are open, outermost first. Only the last one is on the terminal.
 _open: list[Progress] = []
@@ -49,6 +49,9 @@ def show(step: Step) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import Progress, TextColumn
 
+    _forget_after_fork()
+    if _open:  # first, for it gives standard error back, which this line is drawn on
+        _open[-1].stop()
     progress = Progress(
         TextColumn("{task.fields[line]}", markup=False),
         console=Console(file=uncleaned(sys.stderr), highlight=False),
@@ -56,9 +59,6 @@ def show(step: Step) -> Iterator[Advance]:
         transient=True,
         redirect_stdout=False,
     )
-    _forget_after_fork()
-    if _open:
-        _open[-1].stop()
     _open.append(progress)
     title, unit = printable_line(step.words), step.unit
     began, last, end = time.monotonic(), 0.0, step.total
@@ -72,7 +72,8 @@ def show(step: Step) -> Iterator[Advance]:
         if now - last > REFRESH or done == end:
             last = now
             rate = (done - first[0]) / (now - first[1]) if now > first[1] else 0.0
-            progress.update(task, line=line(title, done, end, unit, rate), refresh=True)
+            shown = line(title, done, end, unit, rate, progress.console.width)
+            progress.update(task, line=shown, refresh=True)
 
     _start(progress)
     progress.refresh()
@@ -92,15 +93,22 @@ def _start(progress: Progress) -> None:
     clean_terminal()
 
 
-def line(title: str, done: int, total: int | None, unit: str, rate: float) -> str:
-    """The live line: a bar, how much is done and, from a rate of units per second, the time left."""
+def line(
+    title: str, done: int, total: int | None, unit: str, rate: float, columns: int = 80
+) -> str:
+    """The live line: a bar, how much is done and, from a rate of units per second, the time left.
+
+    ``columns`` : width of the terminal. The bar gives way to the rest, with room for the longest count and time.
+    """
     if not total:
         return f"{title}  {done} {unit}"
-    filled = BAR * min(done, total) // max(total, 1)
-    bar = "━" * filled + "╌" * (BAR - filled)
+    rest = len(f"{title}    {total} of {total} {unit}, 89 min left")
+    cells = max(0, min(BAR, columns - 1 - rest))
+    filled = cells * min(done, total) // max(total, 1)
+    bar = "━" * filled + "╌" * (cells - filled) + "  " if cells >= SHORTEST_BAR else ""
     known = rate and done < total and is_time_known(done, total)
     left = f", {duration((total - done) / rate)} left" if known else ""
-    return f"{title}  {bar}  {done} of {total} {unit}{left}"
+    return f"{title}  {bar}{done} of {total} {unit}{left}"
 
 
 def _forget_after_fork() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -406,6 +407,14 @@ def most_confused(rows: Any, most: int) -> list[tuple[str, str, int]]:
     return [(str(truth), str(best), int(n)) for (truth, best), n in counts.head(most).items()]
 
 
+def wrapped(sentence: str, width: int) -> str:
+    """The sentence in lines of at most ``width`` characters, none of which ends between a number and its "%"."""
+    lines = textwrap.wrap(
+        sentence.replace(" %", "\u00a0%"), max(width, 1), break_long_words=False, break_on_hyphens=False
+    )  # fmt: skip
+    return "\n".join(lines).replace("\u00a0%", " %")
+
+
 def print_result(lines: Sequence[str], title: str = "Result", *, alarm: bool = False) -> None:
     """The sentences in a box on a terminal, red where there is an ``alarm``; plain lines in a pipe."""
     if not sys.stdout.isatty():
@@ -415,11 +424,11 @@ def print_result(lines: Sequence[str], title: str = "Result", *, alarm: bool = F
     from rich.panel import Panel
     from rich.text import Text
 
-    text = Text("\n").join(
-        Text(printable(line), style="bold red" if alarm and not number else "")
-        for number, line in enumerate(lines)
-    )
     console = Console(file=uncleaned(sys.stdout), highlight=False)
     width = min(console.width, 100)
+    text = Text("\n").join(
+        Text(wrapped(printable(line), width - 4), style="bold red" if alarm and not number else "")
+        for number, line in enumerate(lines)
+    )
     style = "red" if alarm else "green"
     console.print(Panel(text, title=title, border_style=style, width=width, title_align="left"))

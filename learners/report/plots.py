@@ -257,9 +257,8 @@ def reliability(bins: dict[str, Any], when: str, ece: float) -> Markup:
     with panel(title, size=LOW) as (axes, out):
         axes.plot([0, 1], [0, 1], color=INK, alpha=0.5, linestyle=":", linewidth=1)
         axes.text(0.45, 0.5, "as stated", rotation=32, ha="center", va="bottom", fontsize=9)
-        axes.errorbar(
-            confidence, accuracy, yerr=errors, fmt="o", color=BLUE, elinewidth=1, capsize=2
-        )
+        # No caps: those of several bins near 1 run together into what looks like a bin of its own.
+        axes.errorbar(confidence, accuracy, yerr=errors, fmt="o", color=BLUE, elinewidth=1)
         axes.set(xlabel="stated probability", ylabel="accuracy", xlim=(0, 1.02), ylim=(0, 1.04))
         axes.set_title(f"{when}: ECE {ece:.3f}", fontsize=10)
     return out()

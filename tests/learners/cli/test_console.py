@@ -18,6 +18,7 @@ import pytest
 
 from datasets.core import progress
 from datasets.core.files import write_beside
+from datasets.core.program import CleanedStream
 from learners.cli import console, live, result
 
 METRICS = {
@@ -192,6 +193,24 @@ def test_the_live_line_is_removed_before_a_message(monkeypatch: pytest.MonkeyPat
     assert sys.stderr is screen
 
 
+def test_a_step_within_a_step_is_drawn_and_not_spelled_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = on_terminal(monkeypatch)
+    cleaned = CleanedStream(screen)
+    monkeypatch.setattr(sys, "stderr", cleaned)  # as `use_utf8_output` does in a command
+    console.log_to_terminal()
+    with progress.step("Outer"):
+        for _ in range(2):
+            with progress.step("Calibrating", 2) as advance:
+                advance(1)
+                print("\x1b]0;a stranger's title", file=sys.stderr)
+                advance(2)
+    assert "2 of 2 files" in screen.getvalue()
+    assert screen.getvalue().count("\\x1b") == 2, "only what others print is spelled out"
+    assert sys.stderr is cleaned
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 def test_a_worker_does_not_draw_its_parents_line(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = on_terminal(monkeypatch)
@@ -239,6 +258,28 @@ def test_the_line_tells_how_much_is_done_and_the_time_left() -> None:
         "━━╌╌╌╌╌╌╌╌╌╌╌╌  12 of 24 files, 6 s left"
     )
     assert [live.duration(s) for s in (40, 180, 7800)] == ["40 s", "3 min", "2 h 10 min"]
+
+
+def test_the_bar_gives_way_to_the_words_of_a_long_line() -> None:
+    title = "Fitting heads without a tenth of the files"
+    lines = [live.line(title, done, 10, "folds", 0.01, columns=80) for done in (0, 5, 10)]
+    assert all(len(line) < 80 for line in lines)
+    assert lines[1].endswith("  5 of 10 folds, 8 min left")
+    bars = [line.count("━") + line.count("╌") for line in lines]
+    assert min(bars) >= live.SHORTEST_BAR, "as long from the first to the last"
+    assert len({*bars}) == 1
+    assert live.line(title, 5, 10, "folds", 0.01, columns=50) == (
+        f"{title}  5 of 10 folds, 8 min left"
+    )
+
+
+def test_no_line_of_the_result_ends_between_a_number_and_its_percent_sign() -> None:
+    sentence = "Named right: 428 of 433 files (99 %, 95 % limits 97 to 100 %)."
+    for width in range(12, 70):
+        lines = result.wrapped(sentence, width).split("\n")
+        assert " ".join(lines) == sentence
+        assert max(map(len, lines)) <= width
+        assert not any(line.startswith("%") for line in lines)
 
 
 def test_each_count_of_the_result_says_what_it_is_of() -> None:
