@@ -29,8 +29,8 @@ class SpeedSettings:
     compile: bool = option(False, "Compile the training step with torch.compile.")
     workers: int | None = option(
         None,
-        "Number of processes that read files. Default: one less than the cores; 0 if the pictures are cached "
-        "and the training runs on the CPU.",
+        "Number of processes that read files. Default: one less than the cores, fewer for few files; 0 if the pictures "
+        "are cached and the training runs on the CPU.",
     )
     threads: int | None = option(
         None, "Number of CPU threads of the training process. Default: torch's number."
