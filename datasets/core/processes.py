@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -217,7 +217,7 @@ class IsolatedCalls(Generic[T, R]):
         return self._pool
 
     def _start(self) -> Executor:
-        if not _may_fork():
+        if not may_fork():
             return ThreadPoolExecutor(self.workers)
         if self._kept is not None:
             return self._kept.take(self.workers, self._settle)
@@ -236,8 +236,9 @@ class IsolatedCalls(Generic[T, R]):
             kept, submitted = self._kept, [*self._submitted]
         if pool is None:
             return
-        if kept is None or not all(future.cancel() or future.done() for future in submitted):
-            self._drop(pool)  # what it does still would delay who gets it
+        under_way = [future for future in submitted if not future.cancel()]
+        if kept is None or wait(under_way, GRACE).not_done:
+            self._drop(pool)
         else:
             kept.give_back(pool)
 
@@ -257,9 +258,9 @@ class IsolatedCalls(Generic[T, R]):
                 self._pool = None
         if is_current:
             self._drop(pending.pool)
-        may_fork = _may_fork()
+        forks = may_fork()
         return [
-            _run_alone(self.task, item, self.crashed) if may_fork else self.crashed
+            _run_alone(self.task, item, self.crashed) if forks else self.crashed
             for item in pending.items
         ]
 
@@ -352,7 +353,7 @@ def kept_pools() -> Iterator[None]:
 def renew_kept_pools(most: int) -> None:
     """Start the processes of `kept_pools` anew, ``most`` of each kind: now, because they have then what is imported, and
     a process forks fast before it uses a GPU. Without such a block, nothing is done."""
-    if (kept := _kept.get()) is not None and _may_fork():
+    if (kept := _kept.get()) is not None and may_fork():
         kept.renew(most, init_background_worker)
 
 
@@ -362,14 +363,14 @@ def processes_for(files: int, workers: int | None = None) -> int:
     return workers or max(1, min(cores(), -(-files // FILES_EACH)))
 
 
-def _may_fork() -> bool:
+def may_fork() -> bool:
     """Whether processes can be forked here; daemons such as a cluster's workers may not."""
     return FORKS and not multiprocessing.current_process().daemon
 
 
 def call_isolated(task: Callable[[T], R], item: T, crashed: R) -> R:
     """Call a function in its own process, or in this one if fork is not available."""
-    return _run_alone(task, item, crashed) if _may_fork() else task(item)
+    return _run_alone(task, item, crashed) if may_fork() else task(item)
 
 
 def _run_each(task: Callable[[T], R], items: list[T]) -> list[R]:

@@ -21,11 +21,13 @@ from typing import Any
 import PIL
 from PIL import Image
 
+from datasets.core import processes
 from datasets.core.address import absolute, read_ahead
 from datasets.core.errors import BadFile
 from datasets.core.file_state import QuickState
 from datasets.core.part import AnyPath, FileOrPart, Part, as_part
 from datasets.core.processes import in_parallel, init_background_worker
+from datasets.core.shared import Shared
 from datasets.core.store import PIXELS, CacheError, Store
 from datasets.images.boxes import crop_name, open_part
 from datasets.images.opening import Preprocessing
@@ -57,8 +59,6 @@ class DecodedPictures:
     """
 
     def __init__(self, root: AnyPath | None = None, *, max_bytes: int, expected: int = 0) -> None:
-        import torch
-
         self.store = Store(root, max_bytes)
         self.store.sweep()
         total = sum(self.store.sizes())
@@ -67,8 +67,29 @@ class DecodedPictures:
             total = self.store.make_room(self.max_bytes - expected)
         #: Whether the expected bytes fit.
         self.fits = total + expected <= self.max_bytes
-        # Shared with the loaders' workers. Two simultaneous additions may lose the count of one picture.
-        self._bytes = torch.tensor([total]).share_memory_()
+        self._shared = Shared() if processes.FORKS else None
+        self._own = 0
+        self.bytes = total
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in the store, as this process and its workers count them: two simultaneous additions may lose the count of
+        one picture."""
+        if self._shared is None:
+            return self._own
+        number = bytearray(8)
+        try:
+            self._shared.read_into(number)
+        except OSError:  # on another machine: a copy there adds nothing
+            return self.max_bytes
+        return int.from_bytes(number, "little")
+
+    @bytes.setter
+    def bytes(self, count: int) -> None:
+        self._own = count
+        if self._shared is not None:
+            with contextlib.suppress(OSError):
+                self._shared.write(count.to_bytes(8, "little"))
 
     def get(self, path: str, variant: str, make: Callable[[], Image.Image]) -> Image.Image:
         """RGB picture of a file, from the store or made by ``make``.
@@ -102,18 +123,17 @@ class DecodedPictures:
         if picture_in_store is not None:
             return picture_in_store
         picture = make()
-        if keep and self._bytes[0] + 3 * picture.width * picture.height <= self.max_bytes:
+        if keep and self.bytes + 3 * picture.width * picture.height <= self.max_bytes:
             self._write(key, picture)
         return picture
 
     def recount(self) -> None:
-        """Recount the stored bytes after processes other than the loaders' have written."""
-        self._bytes[0] = sum(self.store.sizes())
+        """Recount the stored bytes after many processes have added some."""
+        self.bytes = sum(self.store.sizes())
 
     def __getstate__(self) -> dict[str, Any]:
-        # A tensor in shared memory is pickled as a file descriptor, so the number is pickled instead. The
-        # copy does not count for others: it adds pictures only if all that are expected fit.
-        return {**self.__dict__, "_bytes": [int(self._bytes[0]) if self.fits else self.max_bytes]}
+        # Where nothing is shared, a copy does not count for others: it adds pictures only if all that are expected fit.
+        return {**self.__dict__, "_own": self._own if self.fits else self.max_bytes}
 
     def _read(self, file: Path) -> Image.Image | None:
         try:
@@ -136,9 +156,9 @@ class DecodedPictures:
             self.store.add(key, PIXELS, data)
         except CacheError as error:  # also a full disk: training works without the cache
             log.warning("decoded pictures are no longer cached, so training is slower: %s", error)
-            self._bytes[0] = self.max_bytes
+            self.bytes = self.max_bytes
             return
-        self._bytes[0] += len(data)
+        self.bytes += len(data)
 
 
 class PictureOpener:

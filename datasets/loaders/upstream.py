@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 if TYPE_CHECKING:
-    import torch
     from fastai.data.load import DataLoader
 
 #: Versions that it was checked with, by package.
@@ -19,3 +20,9 @@ def seed_workers_from(loader: DataLoader, generator: torch.Generator) -> None:
     workers). torch's loader has an argument for it that fastai does not pass on.
     """
     loader.fake_l.generator = generator
+
+
+def draw_seed_of_workers(loader: DataLoader) -> None:
+    """Take the number that torch's loader draws for the seeds of its workers when a pass begins, so that random numbers are
+    the same without it."""
+    torch.empty((), dtype=torch.int64).random_(generator=loader.fake_l.generator)

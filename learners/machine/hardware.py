@@ -41,8 +41,8 @@ class SpeedSettings:
     )
     workers: int | None = option(
         None,
-        "Number of processes that read files. Default: one less than the cores; 0 if the pictures are cached "
-        "and the training runs on the CPU.",
+        "Number of processes that read files. Default: one less than the cores, fewer for few files; 0 if the pictures "
+        "are cached and the training runs on the CPU.",
     )
     threads: int | None = option(
         None, "Number of CPU threads of the training process. Default: torch's number."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import math
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -273,7 +272,9 @@ def train_one(training: Training, member: int, built: Built, records: Records) -
     if settings.run.track != "none":
         learn.loss_blocks.every = 1  # a tracker shows the loss of each step
     if member == 0:
-        _log_network(network, spec, settings.speed, learn.dls.train.num_workers, training.device)
+        _log_network(
+            network, spec, settings.speed, learn.dls.train.fake_l.num_workers, training.device
+        )
     if records.resume(learn.model):
         phase, epoch = records.checkpoints.position
         log.info("Resuming: %s, epoch %d", "all layers" if phase else "head only", epoch + 1)
@@ -409,9 +410,9 @@ def _build_loaders(training: Training, preprocessing: Preprocessing) -> DataLoad
     items, settings, decoded = training.items, training.settings, training.decoded
     augment = settings.augment
     block: TransformBlock
-    # Validation has batches of twice the size, of one byte for each of three colours.
-    batch = 2 * settings.train.bs * 3 * math.prod(preprocessing.shape)
-    workers = workers_for(settings.speed, training.device, decoded=decoded.fits, batch=batch)
+    workers = workers_for(
+        settings.speed, training.device, decoded=decoded.fits, files=len(items.rows)
+    )
     if lookup := items.table.fact(Inputs).lookup:
         block, workers = lookup.block(), 0
     elif items.spectrogram is None:

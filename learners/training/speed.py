@@ -5,10 +5,7 @@ With timings, the same command could train with another precision on a busy mach
 
 from __future__ import annotations
 
-import logging
 import math
-import shutil
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -18,37 +15,22 @@ from learners.backbones.spec import NetworkSpec
 from learners.cli.settings import TrainSettings
 from learners.machine.hardware import SpeedSettings, missing_to_compile
 
-log = logging.getLogger(__name__)
-
-SHARED = Path(
-    "/dev/shm"
-)  # through which workers pass their batches; 64 MiB in a container unless asked for more
 #: Pictures of 224 x 224 pixels behind which compiling is repaid, and the least batch: see docs/decisions.md, "Speed".
 COMPILED_PICTURES, COMPILED_BATCH = 2_000_000, 64
-AHEAD = 3  # batches of each worker: two that wait, torch's default, and one at work
 
 
-def workers_for(speed: SpeedSettings, device: str, *, decoded: bool, batch: int = 0) -> int:
-    """Number of processes that open files: the chosen number, else one less than the CPU cores.
-
-    No more than have room for their batches, of ``batch`` bytes each, in the shared memory of the system.
+def workers_for(speed: SpeedSettings, device: str, *, decoded: bool, files: int) -> int:
+    """Number of processes that open files: the chosen number, else one less than the CPU cores, or fewer for few files
+    (`processes_for`).
 
     It is 0 if pictures are cached ``decoded`` and the network runs on the CPU, because workers then cost more than
     they save. It is also 0 if processes cannot be forked, because each would import all libraries.
     """
-    no_workers = not processes.FORKS or (decoded and not device.startswith("cuda"))
-    workers = 0 if no_workers else max(1, processes.cores() - 1)
-    workers = workers if speed.workers is None else speed.workers
-    free = shutil.disk_usage(SHARED).free if SHARED.is_dir() else math.inf
-    if workers * AHEAD * batch > free:
-        fitting = int(free // (AHEAD * batch))
-        log.warning(
-            "The shared memory %s has %.0f MiB free, which is room for the batches of %d of %d --workers: %s open files. "
-            "Give a container more with docker run --shm-size",
-            SHARED, free / 2**20, fitting, workers, fitting or "the training process itself will",
-        )  # fmt: skip
-        return fitting
-    return workers
+    if speed.workers is not None:
+        return speed.workers
+    if not processes.FORKS or (decoded and not device.startswith("cuda")):
+        return 0
+    return max(1, min(processes.cores() - 1, processes.processes_for(files)))
 
 
 def usual_precision(device: str, network: nn.Module) -> str:

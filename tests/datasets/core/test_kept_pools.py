@@ -18,7 +18,7 @@ from datasets.core.processes import (
     processes_for,
     renew_kept_pools,
 )
-from tests.forks import crash
+from tests.forks import crash, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -139,14 +139,19 @@ def test_a_pool_that_died_is_not_handed_on() -> None:
 
 
 @pytest.mark.usefixtures("none_left")
-def test_what_is_under_way_is_not_handed_on() -> None:
+def test_processes_that_do_not_end_what_nobody_waits_for_are_not_handed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with kept_pools():
-        calls: IsolatedCalls[float, None] = IsolatedCalls(time.sleep, 1, None)
-        pending = calls.submit([0.5])
-        busy = {*_alive()}
-        calls.close()
-        assert pending.future.done()
-        assert not used(1) & busy
+        for seconds, grace, again in ((0.3, 10.0, True), (60.0, 0.3, False)):
+            monkeypatch.setattr(processes, "GRACE", grace)
+            calls: IsolatedCalls[float, None] = IsolatedCalls(time.sleep, 1, None)
+            pending = calls.submit([seconds])
+            until(pending.future.running)
+            busy = {*_alive()}
+            calls.close()
+            assert pending.future.done()
+            assert (used(1) == busy) is again
 
 
 @pytest.mark.usefixtures("none_left")

@@ -254,7 +254,7 @@ def test_what_is_kept_beforehand_is_not_decoded_again(tmp_path, store, decoded_p
     keep_decoded(prepared, [*parts[:30], Part(bad)], [Part(bad), *parts[30:]])
     assert decoded_paths == [], "not in this process"
     assert len(files(store)) == 2 * 30 + 10
-    assert store._bytes[0] == sum(store.store.sizes()) > 0
+    assert store.bytes == sum(store.store.sizes()) > 0
     plain = PictureOpener(LOOK, 0.5, None)
     for number, file in enumerate(photos):
         openers = [one.open_for_training if number < 30 else one.open_for_validation

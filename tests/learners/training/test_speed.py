@@ -6,7 +6,6 @@ import multiprocessing
 import platform
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -105,38 +104,20 @@ def test_apples_gpu_trains_by_itself_and_answers_where_it_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("requested", "decoded", "device", "forks", "workers"),
+    ("requested", "decoded", "device", "forks", "files", "workers"),
     [
-        (None, True, "cpu", True, 0), (None, False, "cpu", True, 3), (3, True, "cpu", True, 3),
-        (None, True, "cuda", True, 3), (None, False, "cpu", False, 0), (2, False, "mps", False, 2),
+        (None, True, "cpu", True, 350, 0), (None, False, "cpu", True, 350, 3), (3, True, "cpu", True, 1, 3),
+        (None, True, "cuda", True, 350, 3), (None, False, "cpu", False, 350, 0), (2, False, "mps", False, 350, 2),
+        (None, True, "cuda", True, 64, 2), (None, False, "cpu", True, 20, 1), (0, True, "cuda", True, 350, 0),
     ],
 )  # fmt: skip
 def test_decoded_pictures_need_no_workers_beside_a_network_on_the_cpu(
-    monkeypatch, requested, decoded, device, forks, workers
+    monkeypatch, requested, decoded, device, forks, files, workers
 ):
     monkeypatch.setattr(processes, "FORKS", forks)
     monkeypatch.setenv("PYTHON_CPU_COUNT", "4")
-    assert workers_for(SpeedSettings(workers=requested), device, decoded=decoded) == workers
-
-
-@pytest.mark.parametrize(
-    ("free", "requested", "workers"),
-    [
-        (10**9, 4, 4),
-        (12 * 10**6, 4, 4),
-        (64 << 10, 4, 0),
-        (7 * 10**6, 4, 2),
-        (0, 0, 0),
-    ],
-)
-def test_workers_fit_into_the_shared_memory(
-    tmp_path, monkeypatch, caplog, free, requested, workers
-):
-    monkeypatch.setattr(speed, "SHARED", tmp_path)
-    monkeypatch.setattr(speed.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     chosen = SpeedSettings(workers=requested)
-    assert workers_for(chosen, "cuda", decoded=False, batch=10**6) == workers
-    assert ("--shm-size" in caplog.text) == (workers < requested)
+    assert workers_for(chosen, device, decoded=decoded, files=files) == workers
 
 
 @pytest.mark.slow
