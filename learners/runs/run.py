@@ -36,6 +36,7 @@ from learners.backbones.spec import HEAD_ONLY
 from learners.cli.settings import Settings
 from learners.inference.engine import pick_device
 from learners.machine.hardware import check_precision, keep_thread_count
+from learners.machine.warming import warm_up
 from learners.model.bundle import WEIGHTS, Bundle
 from learners.model.tta import tta_views_for
 from learners.runs.before_training import check_items
@@ -246,6 +247,8 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
         network, spec, preprocessing = build_network(folder, items, to_build, task, origin)
         machine = Machine(usual_precision(device, network), torch.get_num_threads())
     settings = known(table, backbone, machine)
+    if spec.takes_pixels:
+        warm_up(network, preprocessing.shape, str(settings.speed.precision), device)
     write_config(folder, settings, command)
     return Prepared(
         folder, settings, command, device, task, items, network, spec, preprocessing,
