@@ -2,7 +2,8 @@
 
 ours     the learner as the command makes it, EMA included, from the second epoch on, for pictures were
          decoded before the first; its BatchNorms, stem and a third of its blocks are fixed, as behind a
-         fitted head, where the peers train all layers (``--all-layers``: ours as well)
+         fitted head, where the peers train all layers (``--all-layers``: ours as well); with ``--files`` its
+         ``--workers`` open the files in each epoch, as those of the peers do
 timm     `create_dataset`, `create_loader` with its transforms, `create_optimizer_v2` (AdamW), `ModelEmaV3`
 bare     ready tensors through ours' network in ours' mode, a loop of plain torch: no loader, no callbacks
 
@@ -71,6 +72,7 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     keep_memory()  # before any thread is there, as the command
     from fastai.callback.core import Callback, CancelValidException
 
+    from datasets.core.processes import kept_pools, renew_kept_pools
     from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
     from datasets.loaders.blocks import Augmentation, PictureBlock, dataloaders
     from learners.cli.settings import TrainSettings
@@ -87,16 +89,20 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
     frame, (network, preprocessing) = table(settings), our_network(settings)
     train = TrainSettings(bs=settings.bs, ema=True, lr_mult=1.0 if settings.all_layers else None)
     folder = Path(PASSING.enter_context(tempfile.TemporaryDirectory()))
-    store = DecodedPictures(folder, max_bytes=2**32)
+    store = None if settings.files else DecodedPictures(folder, max_bytes=2**32)
     block = PictureBlock(preprocessing, Augmentation(), store)
     parts = [
         [Part(path) for path in frame["path"][frame["split"].eq(name)]]
         for name in ("train", "valid")
     ]
     keep_decoded(PictureOpener(preprocessing, Augmentation().min_scale, store), *parts)
-    dls = dataloaders(frame, block, CLASSES, bs=settings.bs, workers=0, path=str(folder))
+    workers = settings.workers if settings.files else 0
+    if workers:
+        PASSING.enter_context(kept_pools())
+        renew_kept_pools(workers)
+    dls = dataloaders(frame, block, CLASSES, bs=settings.bs, workers=workers, path=str(folder))
     precision = callbacks.mixed_precision("fp32", "cpu")
-    cbs = [*precision, callbacks.Ema()]
+    cbs = [*precision, callbacks.Seeds(0), callbacks.Ema()]
     learn = make_learner(dls, network, preprocessing, train, cbs=cbs)
     accelerate(learn)
     unfreeze_body(learn, train)
@@ -187,10 +193,13 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--items", type=int, default=96)
     parser.add_argument("--bs", type=int, default=16)
-    parser.add_argument("--workers", type=int, default=1, help="of the peers' loaders")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="of the peers' loaders, and with --files of ours"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--all-layers", action="store_true", help="ours trains all of them, too")
+    parser.add_argument("--files", action="store_true", help="ours opens them in each epoch, too")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
     settings = parse(parser, items=16, size=32, bs=8, workers=0, rounds=1)
@@ -201,7 +210,12 @@ def main() -> None:
         make_pictures(Path(passing), settings.items)
         words = [w for key in ("network", "size", "items", "bs", "workers")
                  for w in (f"--{key}", str(getattr(settings, key)))]  # fmt: skip
-        words += ["--folder", passing, *["--all-layers"] * settings.all_layers]
+        words += [
+            "--folder",
+            passing,
+            *["--all-layers"] * settings.all_layers,
+            *["--files"] * settings.files,
+        ]
         sides = [Side(__file__, name, *words, **SLEEPING) for name in ("ours", *settings.peers)]
         compare(*sides, rounds=settings.rounds)
     print(software_and_hardware("timm", "fastai"))

@@ -160,6 +160,7 @@ class IsolatedCalls(Generic[T, R]):
         self._settle = settle or init_background_worker
         self._pool: Executor | None = None
         self._kept = _kept.get()
+        self._passes = 0  # of `ahead`, under way
         self._submitted: WeakSet[Future[list[R]]] = WeakSet()
         self._lock = threading.Lock()
 
@@ -184,6 +185,7 @@ class IsolatedCalls(Generic[T, R]):
         """
         remaining = iter(items)
         waiting: deque[tuple[list[X], Pending[T, R]]] = deque()
+        self._passes += 1
         try:
             while True:
                 while len(waiting) * chunk < count and (batch := list(islice(remaining, chunk))):
@@ -195,6 +197,9 @@ class IsolatedCalls(Generic[T, R]):
         finally:
             for _, pending in waiting:
                 pending.future.cancel()
+            self._passes -= 1
+            if self._kept is not None and self._is_idle():
+                self.close()  # who asks next may get the processes
 
     def submit(self, items: list[T]) -> Pending[T, R]:
         """Submit items together; `result` waits for their results."""
@@ -209,6 +214,9 @@ class IsolatedCalls(Generic[T, R]):
             self._pool = pool
             self._submitted.add(future)
             return Pending(items, future, pool)
+
+    def _is_idle(self) -> bool:
+        return not self._passes and all(future.done() for future in [*self._submitted])
 
     def _started(self) -> Executor | None:
         """The pool, unless none is started, or it has ended with the `kept_pools` that it was of."""

@@ -42,6 +42,7 @@ from learners.machine.hardware import (
     keep_thread_count,
     repeat_exactly,
 )
+from learners.machine.warming import warm_up
 from learners.model.bundle import WEIGHTS, Bundle
 from learners.model.tta import tta_views_for
 from learners.runs.before_training import check_items
@@ -258,6 +259,8 @@ def prepare(folder: Path, asked: Settings, command: str = "") -> Prepared:
         pays = compiling_pays(device, to_build.train, taught, spec)
         machine = Machine(precision, torch.get_num_threads(), pays)
     settings = known(table, backbone, machine)
+    if spec.takes_pixels:
+        warm_up(network, preprocessing.shape, str(settings.speed.precision), device)
     write_config(folder, settings, command)
     return Prepared(
         folder, settings, command, device, task, items, network, spec, preprocessing,
