@@ -337,6 +337,8 @@ class SmoothLoss(AvgSmoothLoss):
     beta : as of fastai.
     """
 
+    val: Tensor
+
     def __init__(self, beta: float) -> None:
         super().__init__(beta)
         self.number, self.first = 0, 0
