@@ -315,7 +315,10 @@ CALLS = {
     ("finetune", "--data x --size abc"): "--size abc: must be a whole number",
     ("finetune", "--data x --bs x"): "--bs x: must be a whole number",
     ("finetune", "--data x --lr fast"): "--lr fast: must be a number or auto",
-    ("finetune", "--data x --precision half"): "--precision half: must be auto, fp32, tf32, fp16, bf16",
+    (
+        "finetune",
+        "--data x --precision half",
+    ): "--precision half: must be auto, fp32, tf32, fp16, bf16",
     ("finetune", "--data"): "--data needs a value.",
     ("predict", "model a.jpg --formt csv"): "there is no flag --formt. Did you mean --format?",
     ("predict", "model a.jpg --form csv"): "there is no flag --form. Did you mean --format?",

@@ -107,7 +107,9 @@ def test_what_compiling_needs_is_named_up_front(
     assert bool(hardware.missing_to_compile(device)) == bool(missing)
     for asked in (None, False, True):
         if asked and missing:
-            with pytest.raises(SecondhandError, match=re.escape(f"device {device} needs {missing}")):
+            with pytest.raises(
+                SecondhandError, match=re.escape(f"device {device} needs {missing}")
+            ):
                 hardware.check_compile(asked, device)
         else:
             hardware.check_compile(asked, device)
