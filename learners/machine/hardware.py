@@ -97,7 +97,7 @@ def allow_tf32(on: bool) -> None:
     """
     import torch
 
-    backends = torch.backends
+    backends: Any = torch.backends  # what torch says of its types is not complete
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some versions say that these will go
         # Both generations of settings: torch refuses to answer by one what only the other knows.

@@ -209,8 +209,7 @@ class Ema(EMACallback):
         self.inverse_decay = 1 - self.decay
         super().before_fit()
         if self.run:
-            counts = untangled_buffers(self)
-            self._counts = [source for source, _ in counts], [average for _, average in counts]
+            self._copy_counts = untangled_buffers(self)
             if steps == 1:
                 log.warning("--ema has no effect: the training has only one step")
             else:
@@ -219,9 +218,7 @@ class Ema(EMACallback):
     @torch.no_grad()
     def after_batch(self) -> None:
         super().after_batch()
-        sources, averages = self._counts
-        if averages:
-            torch._foreach_copy_(averages, sources)
+        self._copy_counts()
 
 
 class Compile(Callback):
@@ -336,6 +333,8 @@ class SmoothLoss(AvgSmoothLoss):
     ----------
     beta : as of fastai.
     """
+
+    val: Tensor
 
     def __init__(self, beta: float) -> None:
         super().__init__(beta)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import torch
+
 if TYPE_CHECKING:
-    import torch
     from fastxtend.callback.ema import EMACallback
 
 #: Versions that it was checked with, by package.
 CHECKED = {"fastxtend": "0.1.7"}
 
 
-def untangled_buffers(ema: EMACallback) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Pairs of an integer buffer of the network and of its average, to be copied after each step; call it when a fit
+def untangled_buffers(ema: EMACallback) -> Callable[[], None]:
+    """What copies the integer buffers of the network to its average, to be called after each step; call this when a fit
     begins.
 
     fastxtend pairs buffers of the network with themselves, so they never reach the average. This takes these pairs
@@ -21,4 +23,13 @@ def untangled_buffers(ema: EMACallback) -> list[tuple[torch.Tensor, torch.Tensor
     """
     ema.model_buffers, ema.ema_buffers = [], []
     pairs = zip(ema.learn.model.buffers(), ema.ema_model.buffers(), strict=True)
-    return [(source, average) for source, average in pairs if not source.is_floating_point()]
+    whole = [pair for pair in pairs if not pair[0].is_floating_point()]
+    if not whole:
+        return lambda: None
+    sources, averages = map(list, zip(*whole, strict=True))
+
+    def copy() -> None:
+        # One call for all of them, such as the counters of BatchNorm. There is no public name for it.
+        torch._foreach_copy_(averages, sources)
+
+    return copy
