@@ -203,12 +203,15 @@ def add_onnx(
     The folder is always valid: the file is used once ``config.json`` has its hash. If ``write`` raises
     SecondhandError, the folder stays without the file, with a warning in the log.
     """
-    folder = Path(folder)
     try:
-        write(bundle, folder / ONNX)
+        put_onnx(bundle, Path(folder), write)
     except SecondhandError as error:
         log.warning("%s was not written, so predictions use the slower PyTorch: %s", ONNX, error)
-        return
+
+
+def put_onnx(bundle: Bundle, folder: Path, write: Callable[[Bundle, Path], None]) -> None:
+    """`add_onnx`, which raises the SecondhandError of ``write``."""
+    write(bundle, folder / ONNX)
     config = _read_config(folder / CONFIG)
     config["hashes"][ONNX] = sha256(folder / ONNX)
     write_beside(folder / CONFIG, _as_bytes(config))

@@ -325,10 +325,29 @@ def result(run: Run, evaluation: Evaluation) -> Result:
 
 
 def write_onnx(run: Run) -> None:
-    """Write the model's ``model.onnx``, unless ``SECONDHAND_ONNX=0`` is set in the environment."""
-    if os.environ.get("SECONDHAND_ONNX") != "0":
+    """Write the model's ``model.onnx`` where `writes_onnx` says so; after a training on a GPU, say how to get it."""
+    setting, device = os.environ.get("SECONDHAND_ONNX", ""), run.predictor.device
+    if writes_onnx(setting, device):
         with progress.step("The model is ready to use. Writing model.onnx for faster predictions"):
             add_onnx(run.bundle, run.folder / "model", write_network)
+    elif not setting:
+        log.info(
+            "For predictions on a CPU that start fast: python -m learners.export %s --inside",
+            run.folder / "model",
+        )
+
+
+def writes_onnx(setting: str, device: str) -> bool:
+    """Whether a run ends with the export, which takes seconds of one core.
+
+    Predictions on a CUDA GPU do not use it, so there it is written only with ``SECONDHAND_ONNX=1``.
+
+    Parameters
+    ----------
+    setting : of ``SECONDHAND_ONNX`` in the environment: "0", "1", or "" without one.
+    device : name of the device that predicts.
+    """
+    return setting != "0" if setting else not device.startswith("cuda")
 
 
 def _prediction_differences(run: Prepared, spec: NetworkSpec) -> str:

@@ -329,6 +329,22 @@ def test_the_command(written: tuple[Path, str]) -> None:
     Predictor(folder)  # the folder still opens
 
 
+@pytest.mark.slow
+def test_inside_it_is_the_file_with_which_the_folder_predicts_on_a_cpu(
+    small: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = save_bundle(small, tmp_path / "model")
+    assert load_predictor(folder, device="cpu").engine == "torch"
+    with pytest.raises(SecondhandError, match=r"--out .*--inside"):
+        export([str(folder), "--inside", "--out", str(tmp_path / "other.onnx")])
+    assert export([str(folder), "--inside"]) == 0
+    assert capsys.readouterr().out == f"{folder / 'model.onnx'}\n"
+    assert load_predictor(folder, device="cpu").engine == "onnx"
+    with pytest.raises(SecondhandError, match=r"model\.onnx .*--overwrite"):
+        export([str(folder), "--inside"])
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
 def test_a_missing_package_is_named(
     small: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,17 @@ def finished(ran: tuple[Path, Counter[str]]) -> Path:
     return ran[0]
 
 
+@pytest.mark.parametrize(
+    ("setting", "device", "written"),
+    [
+        ("", "cpu", True), ("", "mps", True), ("", "cuda", False), ("", "cuda:1", False), ("0", "cpu", False),
+        ("0", "cuda", False), ("1", "cpu", True), ("1", "cuda", True),
+    ],
+)  # fmt: skip
+def test_the_export_is_left_out_where_predictions_run_on_a_gpu(setting, device, written):
+    assert stages.writes_onnx(setting, device) is written
+
+
 def test_a_run_makes_a_predictor_of_the_first_model_and_of_the_last_and_judges_once(ran):
     assert ran[1] == {"predictors": 2, "judged": 1}
 
