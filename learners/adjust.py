@@ -146,7 +146,7 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
 
 def _given_up(bundle: Bundle, chosen: Mapping[str, Any], model: str) -> list[str]:
     """Sentences on the conditions of the model's rule that another rule does not have, or has at a price."""
-    from learners.rule.base import TARGET_ACCURACY
+    from learners.rule.base import TARGET_ACCURACY, TARGET_PRECISION
 
     rule = adjusted(bundle.rule, chosen)
     before, after = bundle.rule.terms, rule.terms
@@ -155,8 +155,9 @@ def _given_up(bundle: Bundle, chosen: Mapping[str, Any], model: str) -> list[str
         lines.append(
             f"{flags} switches off the condition on the overall score: no file is refused as unusual."
         )
-    if before.kind == TARGET_ACCURACY != after.kind:
-        lines.append(f"{flags} gives up the accuracy that the model guarantees.")
+    given_up = {TARGET_ACCURACY: "accuracy", TARGET_PRECISION: "precision of labels"}
+    if before.kind in given_up and after.kind != before.kind:
+        lines.append(f"{flags} gives up the {given_up[before.kind]} that the model guarantees.")
     if "keep_unlike" in chosen:
         lines += _unlike(bundle.rule, rule, Path(model))
     return lines
@@ -178,12 +179,13 @@ def _unlike(before: AnyRule, after: AnyRule, model: Path) -> list[str]:
             f" ({before.distance.counted('calibration file')}). Lower --threshold answers more."
         )
         return lines
+    allow = "probability and score allow it" if before.exclusive else "a label is probable enough"
     known, unknown = passing_unlike(model.parent, old, new) or (None, None)
     for what, part in (("known", known), ("unknown", unknown)):
         if part is not None and part.files:
             lines.append(
                 f"Of {part.files} held-out files of {what} classes the distance refused {part.before}, and now {part.after}. "
-                "What passes it is answered where probability and score allow it."
+                f"What passes it is answered where {allow}."
             )
     if unknown is None or not unknown.files:
         lines.append(

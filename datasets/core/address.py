@@ -102,6 +102,11 @@ def plain_name(path: Path) -> str:
     return door_of(path).plain_name(str(path)) if is_address(path) else path.name
 
 
+def escaped(folder: AnyPath, path: str) -> str:
+    """A path below a folder, of which all is the path: in some addresses what follows a # is not."""
+    return door_of(folder).escaped(str(folder), path) if is_address(folder) else path
+
+
 def contents(path: str) -> str:
     """The folder of what a file holds; any other path as it is.
 

@@ -41,6 +41,8 @@ class Door:
     without_secrets : the address without what nobody else shall know, such as a password, which the door keeps.
     remembered : as ``without_secrets``, for a value that may be of no file.
     hidden : a sentence without secrets in its addresses.
+    escaped : a path below a folder, whose address is given first, with escapes for what is no part of a path in such
+        addresses, but may be part of a name.
     ask_again : asks once more about a file, though this run has.
     work_for : asks about all files again if this process begins another run, of this name.
     """
@@ -65,6 +67,7 @@ class Door:
     hidden: Callable[[str], str]
     ask_again: Callable[[str], None]
     work_for: Callable[[str], None]
+    escaped: Callable[[str, str], str] = lambda folder, path: path
 
 
 DOORS: Registry[Door] = Registry("datasets.core.doors")

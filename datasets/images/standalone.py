@@ -110,6 +110,11 @@ def open_any(file: Any, formats: tuple[str, ...] | None = None) -> Image.Image:
         if file.read(4) == b"DICM":
             return _Dicom(file)
         file.seek(0)
+        if file.read(4) == b"MM\0+":  # Pillow looks for the 43 where a little-endian file has it
+            raise Unread(
+                "a BigTIFF in big-endian byte order, which is not read: save it in little-endian order, or as a plain TIFF"
+            ) from None
+        file.seek(0)
         try:
             return _AnyTiff(file)
         except (SyntaxError, TypeError, ValueError):

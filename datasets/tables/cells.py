@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, TypeVar, ca
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from datasets.core.address import is_address, local, without_secrets
+from datasets.core.address import escaped, is_address, local, without_secrets
 from datasets.core.errors import BadFile, SecondhandError, quoted
 from datasets.core.guarded import guarded
 from datasets.core.limits import (
@@ -555,7 +555,7 @@ def file_named(base: Path, cell: str) -> str:
     if is_address(base) and not plain.startswith(
         ("/", "~")
     ):  # to look for each would take a request
-        return str(base / plain.replace("\\", "/"))
+        return str(base / escaped(base, plain.replace("\\", "/")))
     if plain.lower().startswith("file://"):
         cell = plain = url2pathname(urlsplit(plain).path)
     for name in dict.fromkeys((cell, plain, plain.replace("\\", "/"))):

@@ -47,6 +47,8 @@ REQUESTS, AHEAD = 16, 64
 #: Bytes of copies after which a process looks whether there is room for more.
 LOOK = 2**30
 
+#: How addresses of web servers begin.
+_WEB = "http://", "https://"
 #: What stands for / in the first part of an `Address`.
 _SLASH = "\x1f"
 #: What identifies the content of a file, in the words of the drivers: the first that there is.
@@ -149,12 +151,25 @@ def plain_name(address: str) -> str:
     ('50% grey', '50%25')
     """
     name = as_path(address).name
-    if not address.startswith(("http://", "https://")):
+    if not address.startswith(_WEB):
         return name
     try:
         return unquote(name, errors="strict")
     except UnicodeDecodeError:
         return name
+
+
+def escaped(folder: str, path: str) -> str:
+    """A path below a folder as its addresses write it: a web server is never sent what follows a #, which is of a name here.
+
+    A ? and a % have a meaning in the path of an address, and keep it.
+
+    Examples
+    --------
+    >>> escaped("https://a.org/t", "fox #1.jpg"), escaped("s3://a/t", "fox #1.jpg")
+    ('fox %231.jpg', 'fox #1.jpg')
+    """
+    return path.replace("#", "%23") if folder.startswith(_WEB) else path
 
 
 def is_file(address: str) -> bool:

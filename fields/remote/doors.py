@@ -28,5 +28,6 @@ DOORS.add(
         hidden=secrets.hidden,
         ask_again=address.ask_again,
         work_for=address.work_for,
+        escaped=address.escaped,
     )
 )

@@ -75,6 +75,7 @@ class AnyRule(ABC):
     distance : distance to the training items, and its limit.
     possible : bool [classes], classes that may be predicted; None for all.
     notes : sentences on what is off or could not be guaranteed.
+    passing : those of the notes that are about its thresholds, and do not hold with others.
     """
 
     classes: int
@@ -82,6 +83,7 @@ class AnyRule(ABC):
     distance: Distance
     possible: Mask | None = None
     notes: tuple[str, ...] = ()
+    passing: tuple[str, ...] = ()
     #: Its name in `RULES`.
     name: ClassVar[str]
     #: Whether classes are mutually exclusive; False for multi-label models.
@@ -174,6 +176,11 @@ class AnyRule(ABC):
             raise SecondhandError(f"--keep-unlike {fraction:g}: {problem}")
         alpha = round(1 - fraction, 12)
         return replace(self, distance=replace(self.distance, alpha=alpha))
+
+    @property
+    def lasting(self) -> tuple[str, ...]:
+        """The notes that hold with other thresholds, too."""
+        return tuple(note for note in self.notes if note not in self.passing)
 
     @abstractmethod
     def merged(self, probabilities: Floats) -> Floats:
@@ -280,6 +287,7 @@ class AnyRule(ABC):
             "score": Floor().to_json(),
             "events": None,
             "notes": [*self.notes],
+            **({"passing": [*self.passing]} if self.passing else {}),
         }
 
     @abstractmethod

@@ -132,8 +132,9 @@ def fit_rule(
         groups=calibration.groups,
     )
     rule = choose_threshold(items, draft, settings)
-    notes += filter(None, (rule.threshold.message, effect_of_temperature(rule, items, logits)))
-    return replace(rule, notes=tuple(notes))
+    told = rule.threshold.message, effect_of_temperature(rule, items, logits)
+    passing = tuple(filter(None, told))
+    return replace(rule, notes=(*notes, *passing), passing=passing)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,8 @@ class LabelRule(AnyRule):
     @property
     def terms(self) -> Terms:
         by_label = tuple(threshold.value for threshold in self.thresholds)
-        targets = (one.target for one in self.thresholds if not math.isnan(one.target))
+        guaranteed = (one.guaranteed for one in self.thresholds)
+        targets = (target for target in guaranteed if not math.isnan(target))
         lowest = Threshold(min(by_label), target=next(targets, math.nan))
         return Terms(threshold=lowest, by_label=by_label)
 
@@ -111,15 +112,16 @@ class LabelRule(AnyRule):
             raise SecondhandError(
                 f"--score {score}: a multi-label model ranks files by their probabilities; leave --score out"
             )
-        thresholds = self.thresholds
+        thresholds, notes, passing = self.thresholds, self.notes, self.passing
         if threshold is not None:
+            notes, passing = self.lasting, ()
             each = threshold if isinstance(threshold, Sequence) else [threshold] * self.classes
             thresholds = tuple(
                 old if value is None else Threshold(check_threshold(value), np.nan, np.nan)
                 for value, old in zip(each, thresholds, strict=True)
             )
         possible = self.possible if classes is None else np.array(classes)
-        return replace(self, thresholds=thresholds, possible=possible)
+        return replace(self, thresholds=thresholds, possible=possible, notes=notes, passing=passing)
 
     def for_programs(self) -> dict[str, Any]:
         numbers = zip(self.calibrator.scale, self.calibrator.shift, self.thresholds, strict=True)
@@ -170,6 +172,7 @@ class LabelRule(AnyRule):
             distance=distance,
             thresholds=labels,
             notes=(*read.notes, *notes),
+            passing=tuple(read.passing or ()),
         )
 
     def _threshold_json(self) -> dict[str, object]:
@@ -225,10 +228,9 @@ def fit_label_rule(
         )
     calibrator, messages = Platt.fit(z, known, present, calibration.groups)
     p = calibrator.probabilities(calibrator.scaled(z))
-    thresholds = thresholds_by_label(
-        p, known, present, passed, messages, settings, calibration.groups
-    )
-    notes += [
+    thresholds = thresholds_by_label(p, known, present, passed, settings, calibration.groups)
+    notes += [f"{name}: {told}" for name, told in zip(names, messages, strict=True) if told]
+    passing = [
         f"{name}: {threshold.message}"
         for name, threshold in zip(names, thresholds, strict=True)
         if threshold.message
@@ -238,7 +240,8 @@ def fit_label_rule(
         calibrator=calibrator,
         distance=distance,
         thresholds=tuple(thresholds),
-        notes=tuple(notes),
+        notes=(*notes, *passing),
+        passing=tuple(passing),
     )
 
 
@@ -247,7 +250,6 @@ def thresholds_by_label(
     known: Mask,
     present: Mask,
     passed: Mask,
-    messages: Sequence[str],
     settings: ConfidenceSettings,
     groups: Groups = None,
 ) -> list[Threshold]:
@@ -264,13 +266,12 @@ def thresholds_by_label(
     known, present : bool [n, classes], whether the label of an item is known, and whether the item has it.
     passed : bool [n], items that the distance does not refuse; the others get no label, but count for a guarantee, as in
         `learners.rule.fitting.choose_threshold`.
-    messages : on the calibration of each label; put before the messages on its threshold.
     groups : [n] group numbers; None if items are independent.
     """
     default, target = check_threshold(settings.least_probability), settings.target_accuracy
     most = int((known & (p >= LIKELY)).sum(axis=0).max())
     thresholds = []
-    for k, message in enumerate(messages):
+    for k in range(p.shape[1]):
         rows = known[:, k]
         probability, right = p[rows, k], present[rows, k]
         value, low, missed = default, np.nan, ""
@@ -288,9 +289,10 @@ def thresholds_by_label(
                     f"{why.replace('accuracy', 'precision')}. The label is assigned from a probability of "
                     f"{value:.4g} on, without a guarantee. Add calibration files or lower --target-accuracy"
                 )
-        told = ". ".join(filter(None, (message, missed)))
         aim = np.nan if target is None else target
         assigned = passed[rows] & (probability >= value)
-        threshold = Threshold.on(value, assigned, right, accuracy_low=low, message=told, target=aim)
+        threshold = Threshold.on(
+            value, assigned, right, accuracy_low=low, message=missed, target=aim
+        )
         thresholds.append(threshold)
     return thresholds

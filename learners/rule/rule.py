@@ -185,7 +185,14 @@ class Rule(AnyRule):
             plain = Threshold(check_threshold(value), np.nan, np.nan)
             floor = replace(self.floor, by_score={}, exempt=None)
             return replace(
-                self, threshold=plain, on=PROBABILITY, by_class=None, floor=floor, events=plain
+                self,
+                threshold=plain,
+                on=PROBABILITY,
+                by_class=None,
+                floor=floor,
+                events=plain,
+                notes=self.lasting,
+                passing=(),
             )
         by_class = np.array([np.nan if v is None else check_threshold(v) for v in value])
         if not np.isnan(by_class).any():
@@ -307,6 +314,7 @@ class Rule(AnyRule):
             floor=replace(floor, calibration=calibration),
             events=read.events,
             notes=(*read.notes, *notes),
+            passing=tuple(read.passing or ()),
         )
 
     def to_json(self) -> dict[str, object]:

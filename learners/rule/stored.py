@@ -47,3 +47,4 @@ class AnyRuleJson:
     score: FloorJson
     events: Threshold | None = None
     notes: list[str]
+    passing: list[str] | None = None

@@ -18,6 +18,7 @@ from learners.files.jsonable import jsonable
 from learners.loading.predictor import load_predictor
 from learners.model.bundle import load_bundle, save_bundle
 from learners.rule.fitting import fit_rule, uncalibrated
+from learners.rule.labels import fit_label_rule
 from learners.rule.numbers.arrays import Outputs
 from learners.rule.operating_points import OperatingPoints
 from learners.rule.settings import ConfidenceSettings
@@ -147,6 +148,42 @@ def test_models_without_a_score_condition_say_what_can_be_changed(tmp_path: Path
     save_bundle(replace(bundle, rule=fit_rule(items, items, target)), tmp_path / "sure")
     with pytest.raises(SecondhandError, match=r"--target-accuracy.*--threshold"):
         main([str(tmp_path / "sure"), "--keep-known", "0.9", "--out", str(tmp_path / "out")])
+
+
+def test_a_multi_label_model_says_what_a_threshold_gives_up(tmp_path: Path, capsys) -> None:
+    rng = np.random.default_rng(0)
+    targets = (rng.random((300, 3)) < [0.5, 0.5, 0.01]).astype(float)
+    logits = np.where(targets == 1, 4.0, -4.0) + rng.normal(size=(300, 3))
+    settings = ConfidenceSettings(target_accuracy=0.8)
+    rule = fit_label_rule(Outputs(logits), targets, settings, ["often", "too", "seldom"])
+    assert rule.terms.kind == "target precision"
+    (missed,) = rule.passing
+    assert missed.startswith("seldom: ")
+    save_bundle(replace(make_bundle(), rule=rule), tmp_path / "model")
+    words = ["--threshold", "0.7", "--out", str(tmp_path / "out")]
+    assert main([str(tmp_path / "model"), *words]) == 0
+    assert "--threshold 0.7 gives up the precision" in capsys.readouterr().out
+    notes = load_bundle(tmp_path / "model").rule.notes
+    assert missed in notes
+    copy = load_bundle(tmp_path / "out").rule
+    assert copy.notes == tuple(note for note in notes if note != missed)
+    # A precision that is asked for and reached by no label is not given up.
+    few = fit_label_rule(Outputs(logits[:9]), targets[:9], settings, ["often", "too", "seldom"])
+    assert few.terms.kind == "threshold"
+
+
+def test_what_a_target_came_to_is_not_told_of_a_copy_without_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, 3, 30)
+    logits, features = outputs(numbers, 3, rng)
+    items = Outputs(logits, numbers, features)
+    rule = fit_rule(items, items, ConfidenceSettings(target_accuracy=0.99))
+    assert "without a guarantee" in " ".join(rule.notes)
+    save_bundle(replace(make_bundle(), rule=rule), tmp_path / "model")
+    main([str(tmp_path / "model"), "--threshold", "0.6", "--out", str(tmp_path / "out")])
+    copy = load_bundle(tmp_path / "out").rule
+    assert "guarantee" not in " ".join(copy.notes)
+    assert [*copy.notes] == [*rule.lasting]
 
 
 def test_the_distance_is_loosened_for_a_site(model: Path, tmp_path: Path, capsys) -> None:

@@ -564,6 +564,7 @@ REFUSED = {
     "its end": (tiff_of(bytes(20), (4, 5)), "damaged or truncated"),
     "tags": (b"II*\0" + bytes(8), "damaged TIFF"),
     "size": (tiff_of(bytes(40), (12_000, 12_000)), "more than the limit"),
+    "order of bytes": (tiff(np.zeros((4, 5), np.uint8), bigtiff=True, byteorder=">"), "BigTIFF in big-endian byte order"),
 }  # fmt: skip
 
 

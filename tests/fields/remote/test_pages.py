@@ -46,10 +46,13 @@ def test_pages_of_links_give_files_and_folders_below_them_once(server: Server) -
 
 
 def test_a_class_folder_has_the_same_name_on_a_web_server(server: Server, tmp_path: Path) -> None:
-    """Also with characters that an address writes as escapes, and with what looks like one; a table is literal."""
+    """Also with characters that an address writes as escapes, and with what looks like one; a table is literal, but for a #."""
     names = ["50% grey", "A#1", "a+b", "x;y", "red fox", "red%20fox", "Räh", "what?"]
     content = picture(tmp_path / "x.png").read_bytes()
-    table = "path,label\n" + "".join(f"{quote(name)}/1.png,{name}\n" for name in names)
+    written = [quote(name, safe="#") for name in names]
+    table = "path,label\n" + "".join(
+        f"{cell}/1.png,{name}\n" for cell, name in zip(written, names, strict=True)
+    )
 
     def answers(path: str) -> tuple[int, bytes, dict[str, str]]:
         if path == "/data/":
@@ -74,6 +77,7 @@ def test_a_class_folder_has_the_same_name_on_a_web_server(server: Server, tmp_pa
         assert sorted(frame["label"]) == sorted([*names, *names]), there
         frame = read_source(f"{there}/items.csv", ReadOptions()).frame
         assert frame["label"].tolist() == names, there
+        assert all(Path(local(path)).is_file() for path in frame["path"]), there
     assert Path(local(f"{server.url}/data/50%25%20grey/1.png")).read_bytes() == content
 
 

@@ -88,11 +88,12 @@ def test_each_label_keeps_the_precision_it_guarantees():
     assert model.thresholds[2].value == 0.8  # above the default rule's, here 0.5
     assert "--target-accuracy" in model.thresholds[2].message
     assert any(note.startswith("once: too few calibration items") for note in model.notes)
-    assert [*model.notes] == [
+    assert [*model.passing] == [
         f"{name}: {one.message}"
         for name, one in zip(NAMES, model.thresholds, strict=True)
         if one.message
     ]
+    assert model.notes == (*model.lasting, *model.passing)
     assert model.for_programs()["threshold"] == min(one.value for one in model.thresholds)
 
 
@@ -160,7 +161,7 @@ def test_few_items_of_a_label_are_calibrated_by_all_and_many_by_themselves():
     assert far(3 * true, 50).mean() < 0.8 * np.mean(by_itself)
     y[3:50, 2] = 0
     few = fit_label_rule(Outputs(3 * true[:50]), y[:50], ConfidenceSettings(), NAMES)
-    assert few.thresholds[2].message.endswith("calibrated with all labels together")
+    assert few.notes[-1].endswith("calibrated with all labels together")
     assert few.calibrator.scale[2] == pytest.approx(1 / 3, rel=0.5)
 
 
