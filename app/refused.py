@@ -28,5 +28,5 @@ def refusal_note(served: Served, answers: Sequence[Prediction], rule: PageRule) 
     if not notices:
         return ""
     model = "MODEL" if served.folder is None else name_here(served.folder)
-    asked = Asked(model, ["FILES"], usual.unit, not bundle.rule.exclusive)
+    asked = Asked(model, ["FILES"], notices[0].unit, not bundle.rule.exclusive)
     return " ".join([*refused_sentences(notices), *(f"{line}." for line in advice(asked))])

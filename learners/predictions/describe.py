@@ -15,7 +15,7 @@ def refused_sentences(notices: Sequence[Refused]) -> list[str]:
     """What is refused far more often than in training, and what that means; empty without any."""
     if not notices:
         return []
-    first, unit = notices[0], notices[0].unit
+    first, unit = notices[0], notices[0].usual_unit
     whole = first.what == CALL
     named = [one for one in notices if one.what != CALL]
     lines = []

@@ -28,7 +28,7 @@ class Refused(NamedTuple):
     what, name : `CALL` and "", `PLACE` and its name, or `RECORDING` and its file.
     refused, judged : number of refused files or windows, and of all that are answered or refused.
     usual : share of those that the model was calibrated with.
-    unit : "file" or "window".
+    unit, usual_unit : what is counted here, and of the calibration: "file" or "window".
     """
 
     what: str
@@ -37,6 +37,7 @@ class Refused(NamedTuple):
     judged: int
     usual: float
     unit: str
+    usual_unit: str
 
     @property
     def share(self) -> float:
@@ -76,6 +77,7 @@ class RefusedCount:
         self.usual, self.place, self.pages = usual, place, pages
         # By place the counts of each file.
         self._of = defaultdict[str, dict[str, tuple[int, int]]](dict)
+        self._unit = usual.unit
 
     def __call__(self, predictions: Iterable[Prediction]) -> Iterator[Prediction]:
         in_windows = self.usual.unit == WINDOW
@@ -83,10 +85,13 @@ class RefusedCount:
             yield prediction
             if prediction.reason.why is Why.BAD_FILE:
                 continue
-            # The boxes of a picture are judged one by one, too.
+            # The boxes of a picture are judged one by one, too, and the windows of a stretch of continuous strain.
             boxes = any(one.part.box is not None for one in prediction.windows)
-            each = in_windows or boxes or self.pages
+            stretch = prediction.part.start is not None and bool(prediction.windows)
+            each = in_windows or boxes or stretch or self.pages
             shown = (each and prediction.windows) or (prediction,)
+            if stretch:
+                self._unit = WINDOW
             refused, judged = counts(one.reason.why for one in shown)
             if judged and self.pages and not boxes:
                 # Pages of a stack resemble each other: it counts once, as most of them are.
@@ -130,6 +135,7 @@ class RefusedCount:
                 int(here[names[n]].refused.sum()),
                 int(here[names[n]].judged.sum()),
                 usual.value,
+                self._unit,
                 self.usual.unit,
             )
             for n in found(chances, chance)

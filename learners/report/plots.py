@@ -33,7 +33,7 @@ FAR_APART = (
 )  # fmt: skip
 #: matplotlib's settings hold for the whole process: one plot at a time, in the web page too.
 _ALONE = threading.Lock()
-LONGEST = 18  # letters of a class's name beside an axis
+LONGEST = 20  # letters of a class's name beside an axis: Low_Frequency_Burst in full
 PANELS = 12  # labels of a multi-label model that are plotted
 DOTS = 1000  # files on a map
 LOW = (4.2, 2.7)  # inches of a plot that may be low

@@ -208,6 +208,7 @@ def label_sections(material: Material, evaluation: Evaluation) -> Sections:
     page = {
         "part": part,
         "parts_of_known": _parts_of_known(evaluation, part),
+        "cross_fitted": evaluation.folds is not None,
         "training": material.curves,
         "rates": material.rates,
         "panels": panels[: 3 * plots.PANELS],

@@ -72,6 +72,19 @@ def test_a_stack_of_pages_is_judged_by_its_pages_and_counts_once():
     assert found([recording("one.tif", 500, 0)], usual, pages=True) == []
 
 
+def test_continuous_strain_is_counted_in_windows_where_the_training_had_files():
+    usual = Usual(unit=FILE, groups=((0, 1, 90), (1, 1, 10)))
+    stretches = [
+        one._replace(part=Part("H1.hdf5", start=8.0 * n, end=8.0 * n + 8))
+        for n, one in enumerate(recording("H1.hdf5", 12, 4) for _ in range(4))
+    ]
+    (one,) = found(stretches, usual)
+    assert (one.refused, one.judged) == (48, 64)
+    text = refused_sentences([one])[0]
+    assert "48 of 64 windows (75 %)" in text
+    assert "held-out files of the training 10 %" in text
+
+
 def test_a_place_is_what_a_feature_knows_else_the_folder():
     class Site(Feature):
         def place(self, row: Prediction) -> str:
