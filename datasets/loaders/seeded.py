@@ -6,7 +6,7 @@ import hashlib
 import logging
 import pickle
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from contextvars import copy_context
@@ -161,7 +161,7 @@ def _opening(sent: Sent) -> Opening:
 
 def _bytes_of(tensor: torch.Tensor) -> Any:
     """The bytes of a contiguous tensor."""
-    return memoryview(tensor.view(-1).view(torch.uint8).numpy())
+    return tensor.view(-1).view(torch.uint8).numpy()
 
 
 def _left_out(path: str, reason: str) -> None:
@@ -170,15 +170,16 @@ def _left_out(path: str, reason: str) -> None:
 
 def one_ahead(items: Iterator[T]) -> Iterator[T]:
     """Yield what an iterator gives; a thread asks it for the next meanwhile."""
-    following, end = (
-        copy_context().run,
-        object(),
-    )  # what holds in a context holds in the thread, too
+    context, end = copy_context(), object()  # what holds in this thread holds in the other
+
+    def following() -> Any:
+        return context.run(next, items, end)
+
     with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(following, next, items, end)
+        coming = thread.submit(following)
         while (item := coming.result()) is not end:
-            coming = thread.submit(following, next, items, end)
-            yield item  # type: ignore[misc]
+            coming = thread.submit(following)
+            yield item
 
 
 class Repeatable(DataLoader):
@@ -280,7 +281,7 @@ class SeededDL(Repeatable, TfmdDL):
         """Whether batches pass through memory from which a GPU copies while others work."""
         return self.device is not None and self.device.type == "cuda"
 
-    def _opened(self, batches: Sequence[Sequence[int]]) -> Iterator[tuple[Any, ...]]:
+    def _opened(self, batches: Sequence[Sequence[int]]) -> Generator[tuple[Any, ...], None, None]:
         """The batches of these items on the loader's device, before `after_batch`."""
         opening = Opening(self.dataset.tls[0].tfms, self.after_item, self.seed)
         workers, shared = self.fake_l.num_workers, Shared()

@@ -66,7 +66,7 @@ def pass_through(network: nn.Module, shape: Sequence[int], precision: str, devic
     import torch
 
     layout = torch.channels_last if is_on() else torch.contiguous_format
-    network.eval().to(device=device, memory_format=layout)
+    network.eval().to(device).to(memory_format=layout)
     pictures = torch.zeros(PICTURES, 3, *shape, device=device).contiguous(memory_format=layout)
     half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision)
     kind = torch.device(device).type
