@@ -168,9 +168,12 @@ def head(settings: argparse.Namespace, folder: Path) -> dict[str, Any]:
     labels = torch.arange(settings.rows) % 16
     means, mix = torch.randn(16, settings.width), torch.randn(settings.width, settings.width)
     noise = torch.randn(settings.rows, settings.width) * torch.logspace(0, -1.5, settings.width)
-    features = (noise @ mix / settings.width**0.5 + 0.1 * means[labels]).relu().to(settings.device)
+    features = (noise @ mix / settings.width**0.5 + 0.1 * means[labels]).relu()
+    device = torch.device(settings.device)
+    features[:1].to(device) @ features[:1].to(device).T  # a run has computed the features on it
+    wait_for(settings.device)
     began = time.perf_counter()
-    probe = fit_probe(features, labels, 16)
+    probe = fit_probe(features, labels, 16, device=device)
     seconds = time.perf_counter() - began
     return {
         "rows": settings.rows,

@@ -141,7 +141,7 @@ def cross_fit(run: Run, kept: Sequence[Kept], features: ByPart) -> Run:
     )
     heads = list[Heads]()
     for layer, one, of_member in zip(layers, kept, x.split(width, dim=1), strict=True):
-        probe = objective.probe
+        probe = partial(objective.probe, device=torch.device(inputs.device))
         if one.phase != "frozen":
             probe = partial(probe, start=_with_background(layer, len(items.labels)))
         y = torch.from_numpy(targets)

@@ -40,7 +40,8 @@ from learners.backbones.building import (
 from learners.files.rows import StoredRows
 from learners.training.callbacks import Compile, undisturbed_randomness
 from learners.training.elsewhere import Batch, Computing, Elsewhere
-from learners.training.probe import BLOCK, ByPart
+from learners.training.probe import ByPart
+from learners.training.rows import BLOCK
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -213,6 +214,8 @@ def fit_head(
     """
     start, layer = time.monotonic(), last_layer(learn.model)
     assert layer is not None
+    device = torch.device(learn.dls.device or "cpu")
+    objective = objective._replace(probe=partial(objective.probe, device=device))
     with undisturbed_randomness(learn.dls):
         (train,), valid = frozen_features(learn, elsewhere=elsewhere)
         of_items, groups = groups, _groups_of(train, groups)

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from functools import wraps
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
@@ -28,6 +26,17 @@ from datasets.core.part import Part
 from datasets.core.processes import cores
 from datasets.items.splits import stratified_folds
 from learners.machine.hardware import one_thread
+from learners.training.rows import (
+    BLOCK,
+    CPU,
+    EXACT,
+    ROUGH,
+    HeldRows,
+    Passed,
+    Rows,
+    RowsOfFeatures,
+    fp32_products,
+)
 
 log = logging.getLogger(__name__)
 
@@ -37,51 +46,25 @@ STRENGTHS = (0.001, 0.01, 0.1, 1.0)
 MAX_ROWS = 2000
 #: Number of cross-validation folds.
 FOLDS = 3
-#: Rows that are standardised at once: 30 MB with 2000 features.
-BLOCK = 2048
-#: Curvature of the loss of a row in a logit, p(1 - p) of its probability p, that the search for the minimum expects: little,
-#: because most rows are sure in the end. Of 0.1, 0.03, 0.01 and 0.003 the last took the fewest passes, a fifth of those of
-#: a search that expects none (284 sounds, 2048 features, at each strength).
-CURVATURE = 0.003
-#: Axes along which the squares of the rows are a smaller part of the largest hold nothing but rounding.
-NOTHING = 1e-13
-#: Most features whose principal axes are found where there are more rows: it takes 3 s.
-MOST_AXES = 2048
-#: Most rows that are turned to these axes, 70 MB; of more the layer is turned in each pass.
-TURNED = 2 * BLOCK
-#: Largest gradient component at the end of a fit: EXACT gives logits accurate to 5e-3, ROUGH cross-validated losses
-#: accurate to 1e-3.
-EXACT, ROUGH = 3e-6, 3e-4
 #: The same where the fit begins at a probe of nearly the same rows (`fit_like`). On 1358 strain files, logits of rows that
 #: this probe has seen and the new one has not differ from exact ones by 0.015 in the mean; their loss by 0.04 %. EXACT
 #: takes three times as many passes.
 NEAR = 1e-4
-#: Multiplications of a layer with all rows from which one fold is held out, all threads are used, and `SOONER` will do
+#: Multiplications of a layer with all rows from which the rows are held in memory for Newton steps (`HeldRows`): 4000
+#: files with 1280 features and ten classes. Fewer take about a second as they are.
+MANY = 5e7
+#: Most numbers that are held in the memory of a CPU, those that a pass keeps of each logit included: 256 MB.
+HELD, OF_A_LOGIT = 1 << 26, 20
+#: Multiplications from which one fold is held out, and where rows are not held all threads are used and `SOONER` will do
 #: as ROUGH and EXACT: 300 classes of 900 files with as many features are half as many.
 LARGE, SOONER = 5e8, (1e-3, 3e-5)
-#: Passes over the rows that a fit counts for where progress is shown: about as many as it takes.
+#: Passes over its rows that a fit is expected to take before any has ended.
 PASSES = 40
 #: L2 penalty of a bias relative to that of a weight. It keeps the bias of a class without rows finite.
 ON_BIAS = 0.01
 
-Floats = NDArray[np.float64]
-
-
-class RowsOfFeatures(Protocol):
-    """A tensor [n, width], or what gives its rows by their numbers."""
-
-    @property
-    def shape(self) -> Sequence[int]: ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, numbers: Tensor) -> Tensor: ...
-
-
 #: Features, and the row of each part of a file that they are of.
 ByPart = list[tuple[RowsOfFeatures, dict[Part, int]]]
-#: Summed loss of logits, float64 [n, classes], of the rows with these numbers.
-RowLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class LinearProbe(NamedTuple):
@@ -105,6 +88,34 @@ class LinearProbe(NamedTuple):
         return torch.cat([linear(features[part].cpu(), self.weight, self.bias) for part in parts])
 
 
+Fit = TypeVar("Fit", bound=Callable[..., LinearProbe])
+
+
+def falling_back(fit: Fit) -> Fit:
+    """Let a fit with ``device`` be on the CPU where that is no CUDA GPU, or its memory does not do."""
+
+    @wraps(fit)
+    def fitted(*args: Any, device: torch.device = CPU, **how: Any) -> LinearProbe:
+        if device.type == "cuda":
+            try:
+                with fp32_products():
+                    return fit(*args, device=device, **how)
+            except torch.OutOfMemoryError as error:
+                log.debug(
+                    "The head is fitted on the CPU, because the memory of the GPU does not do: %s",
+                    error,
+                )
+        elif device.type != "cpu":
+            log.debug(
+                "The head is fitted on the CPU: devices of the type %s may lack float64",
+                device.type,
+            )
+        return fit(*args, **how)
+
+    return cast(Fit, fitted)
+
+
+@falling_back
 def fit_probe(
     features: RowsOfFeatures,
     targets: Tensor,
@@ -116,6 +127,7 @@ def fit_probe(
     start: tuple[Tensor, Tensor] | None = None,
     groups: NDArray[np.int64] | None = None,
     like: LinearProbe | None = None,
+    device: torch.device = CPU,
 ) -> LinearProbe:
     """Fit a multinomial logistic regression on standardised features; cross-validate its L2 penalty.
 
@@ -133,13 +145,15 @@ def fit_probe(
     groups : group number of each row; no group is split between folds.
     like : a probe of nearly the same rows, whose strength is taken, and from which the search for the minimum begins.
         The minimum does not depend on where it begins.
+    device : of the training. Large fits are made on a CUDA GPU, others on the CPU.
     """
-    y, rows = targets.cpu(), Rows(features)
+    rows = rows_for(features, n_classes, device)
+    y = targets.to(rows.device)
     base = 0.0 if start is None else rows.of_features(*start)
 
     def fit(subset: Tensor, strength: float, **how: Any) -> Tensor:
         counts = torch.bincount(y[subset], minlength=n_classes).double()
-        of_class = torch.ones(n_classes).double()
+        of_class = torch.ones(n_classes).to(rows.device).double()
         of_class[-1] = last
         if balanced:
             of_class *= len(subset) / ((counts > 0).sum() * counts.clamp(min=1))
@@ -169,18 +183,19 @@ def fit_probe(
             lambda logits, numbers: cross_entropy(logits, y[numbers], reduction="sum"),
         )
 
-    products = len(features) * features.shape[1] * n_classes
+    how = effort(rows, n_classes)
     if like is not None:
-        layer, strength, loss = fit_like(like, fit, rows, products, base)
+        layer, strength, loss = fit_like(like, fit, rows, how, base)
     else:
-        folds = folds_for(y.numpy(), groups, seed)
-        layer, strength, loss = cross_validated(fit, loss_of, folds, products)
+        folds = folds_for(y.cpu().numpy(), groups, seed)
+        layer, strength, loss = cross_validated(fit, loss_of, folds, how)
     weight, bias = rows.for_features(layer)
     if start is not None:
         weight, bias = weight + start[0].double().cpu(), bias + start[1].double().cpu()
     return LinearProbe(weight.float(), bias.float(), strength, loss)
 
 
+@falling_back
 def fit_multi_label_probe(
     features: RowsOfFeatures,
     targets: Tensor,
@@ -191,6 +206,7 @@ def fit_multi_label_probe(
     groups: NDArray[np.int64] | None = None,
     start: tuple[Tensor, Tensor] | None = None,
     like: LinearProbe | None = None,
+    device: torch.device = CPU,
 ) -> LinearProbe:
     """Like `fit_probe`, for multi-label items: a logistic regression per label, with a common penalty.
 
@@ -199,9 +215,10 @@ def fit_multi_label_probe(
     features : float [n, width].
     targets : float [n, classes]: 1 present, 0 absent, NaN unknown.
     criterion : mean loss over the known labels.
-    groups, start, like : as in `fit_probe`.
+    groups, start, like, device : as in `fit_probe`.
     """
-    y, rows = targets.double().cpu(), Rows(features)
+    rows = rows_for(features, n_classes, device)
+    y = targets.double().to(rows.device)
     base = 0.0 if start is None else rows.of_features(*start)
 
     def loss(logits: Tensor, numbers: Tensor) -> Tensor:
@@ -214,12 +231,12 @@ def fit_multi_label_probe(
         known = (~y[subset].isnan()).sum().clamp(min=1)
         return len(subset) * rows.sum_over(subset, layer + base, loss) / float(known)
 
-    products = len(features) * features.shape[1] * n_classes
+    how = effort(rows, n_classes)
     if like is not None:
-        layer, strength, mean = fit_like(like, fit, rows, products, base)
+        layer, strength, mean = fit_like(like, fit, rows, how, base)
     else:
         folds = folds_for(np.zeros(len(y), np.int64), groups, seed)
-        layer, strength, mean = cross_validated(fit, loss_of, folds, products)
+        layer, strength, mean = cross_validated(fit, loss_of, folds, how)
     weight, bias = rows.for_features(layer)
     if start is not None:
         weight, bias = weight + start[0].double().cpu(), bias + start[1].double().cpu()
@@ -237,11 +254,54 @@ def folds_for(
     return folds
 
 
+def rows_for(features: RowsOfFeatures, classes: int, device: torch.device) -> Rows:
+    """The features as they are fitted to: held on a device where the fit is large enough, and they fit in its memory."""
+    count, width = features.shape
+    products = count * width * classes
+    if products < MANY:
+        return Rows(features)
+    if device.type == "cpu" and count * (width + OF_A_LOGIT * classes) > HELD:
+        return Rows(features)
+    with one_thread(products < LARGE):
+        return HeldRows(features, device)
+
+
+class Effort(NamedTuple):
+    """How a head is fitted.
+
+    Attributes
+    ----------
+    folds : number of folds that are held out in turn.
+    at_once : how many of them are fitted at the same time.
+    alone : whether each fit has one thread: several only cost time if the matrices are small.
+    rough, exact : largest gradient component at the end of these fits, and of the last one.
+    near : the same where the fit begins at another probe (`fit_like`).
+    """
+
+    folds: int
+    at_once: int
+    alone: bool
+    rough: float
+    exact: float
+    near: float
+
+
+def effort(rows: Rows, classes: int) -> Effort:
+    """How a head with so many classes is fitted to rows."""
+    large = len(rows.features) * rows.width * classes >= LARGE
+    folds = 1 if large else FOLDS
+    if rows.held:
+        at_once = min(folds, cores()) if rows.device.type == "cpu" else 1
+        return Effort(folds, at_once, not large, ROUGH, EXACT, EXACT)
+    tolerances = (*SOONER, SOONER[0]) if large else (ROUGH, EXACT, NEAR)
+    return Effort(folds, min(folds, cores()), not large, *tolerances)
+
+
 def cross_validated(
     fit: Callable[..., Tensor],
     loss_of: Callable[[Tensor, Tensor], float],
     folds: NDArray[np.int64],
-    products: int,
+    how: Effort,
 ) -> tuple[Tensor, float, float]:
     """The layer fitted to all rows at the strength with the lowest cross-validated loss, this strength, and this loss
     as mean per row.
@@ -251,222 +311,102 @@ def cross_validated(
     fit : fits a layer, given row numbers, a strength, and ``initial``, ``tolerance`` and ``passed`` as in `regress`.
     loss_of : summed loss of a layer on the rows with these numbers.
     folds : fold number of each row; rows with -1 are not used.
-    products : multiplications of a layer with all rows. Of many (`LARGE`), only one fold is held out.
     """
-    large = products >= LARGE
-    rough, exact = SOONER if large else (ROUGH, EXACT)
-    held_out = range(1 if large else folds.max() + 1)
-    title, fits = "Fitting the head to the features", len(held_out) * len(STRENGTHS) + 1
-    if large:
+    held_out = range(min(how.folds, folds.max() + 1))
+    title = "Fitting the head to the features"
+    everything = torch.arange(len(folds))
+    insides, outsides = (
+        [torch.from_numpy(np.flatnonzero((folds >= 0) & ((folds == f) == out))) for f in held_out]
+        for out in (False, True)
+    )
+    parts = [len(inside) / len(folds) for inside in insides for _ in STRENGTHS]
+    if not how.alone:
         log.info("%s …", title)
-    # Several threads only cost time if the matrices are small: then each fold has one.
-    with (
-        one_thread(not large),
-        progress.step(title, fits * PASSES, "passes") as advance,
-        ThreadPoolExecutor(min(len(held_out), cores())) as pool,
-    ):
-        done, lock = Counter[int](), Lock()
+    with one_thread(how.alone), progress.step(title, unit="passes", total=0) as advance:
+        passes = Passes([*parts, 1.0], advance)
 
-        def counted(
-            number: int, rows: Tensor, strength: float, tolerance: float, initial: Tensor | None
-        ) -> Tensor:
-            """Fit the layer with this number, and show how many passes over the rows are made."""
-
-            def show(passes: int) -> None:
-                with lock:
-                    done[number] = passes
-                    advance(done.total())
-
-            passes = count(1)
-            layer = fit(
-                rows, strength, initial=initial, tolerance=tolerance,
-                passed=lambda: show(min(next(passes), PASSES - 1)),
-            )  # fmt: skip
-            show(PASSES)
-            return layer
-
-        def losses_without(fold: int) -> tuple[int, list[float]]:
-            """Number of the rows of a fold, and their summed loss at each strength if they are held out."""
-            inside, outside = (
-                torch.from_numpy(np.flatnonzero((folds >= 0) & ((folds == fold) == out)))
-                for out in (False, True)
-            )
-            layer, losses = None, []
+        def losses_without(fold: int) -> list[float]:
+            """Summed loss of the rows of a fold at each strength if they are held out."""
+            layer, losses = None, list[float]()
             for number, strength in enumerate(STRENGTHS, fold * len(STRENGTHS)):
-                layer = counted(
-                    number, inside, strength, rough, layer
-                )  # starts from the previous one
-                losses.append(loss_of(outside, layer))
-            return len(outside), losses
+                layer = fit(
+                    insides[fold], strength, tolerance=how.rough, passed=passes.of(number),
+                    initial=layer,  # starts from the previous one
+                )  # fmt: skip
+                passes.ended(number)
+                losses.append(loss_of(outsides[fold], layer))
+            return losses
 
-        sizes, losses = zip(*pool.map(losses_without, held_out), strict=True)
-        sums = dict(zip(STRENGTHS, map(sum, zip(*losses, strict=True)), strict=True))
-        strength = min(sums, key=lambda c: sums[c])
-        layer = counted(fits, torch.arange(len(folds)), strength, exact, None)
-    return layer, strength, sums[strength] / sum(sizes)
+        with ThreadPoolExecutor(how.at_once) as pool:
+            losses = [*pool.map(losses_without, held_out)]
+        sums = [*map(sum, zip(*losses, strict=True))]
+        best = min(range(len(STRENGTHS)), key=lambda number: sums[number])
+        layer = fit(
+            everything, STRENGTHS[best], initial=None, tolerance=how.exact, passed=passes.of(len(parts))
+        )  # fmt: skip
+        passes.ended(len(parts))
+    return layer, STRENGTHS[best], sums[best] / sum(map(len, outsides))
+
+
+class Passes:
+    """Shows how many passes over all rows several fits make, and about how many they will.
+
+    A fit takes as many passes as those that have ended, or, once it has made half of its way, as many as that speaks of.
+
+    Parameters
+    ----------
+    parts : of each fit, the share of all rows that it passes over.
+    """
+
+    def __init__(self, parts: Sequence[float], advance: progress.Advance) -> None:
+        self.parts, self.advance, self.lock = parts, advance, Lock()
+        self.made, self.expected = [0] * len(parts), [float(PASSES)] * len(parts)
+        self.open = set(range(len(parts)))
+
+    def of(self, number: int) -> Passed:
+        """What the fit with this number calls at each pass."""
+
+        def passed(share: float) -> None:
+            with self.lock:
+                self.made[number] += 1
+                made = self.made[number]
+                likely = made / share if share > 0.5 else self.expected[number]
+                self.expected[number] = max(likely, made + 1)
+                self._show()
+
+        return passed
+
+    def ended(self, number: int) -> None:
+        with self.lock:
+            self.open.discard(number)
+            self.expected[number] = self.made[number]
+            took = [m for other, m in enumerate(self.made) if other not in self.open]
+            for other in self.open:
+                if not self.made[other]:
+                    self.expected[other] = sum(took) / len(took)
+            self._show()
+
+    def _show(self) -> None:
+        done, total = (
+            round(sum(p * n for p, n in zip(self.parts, numbers, strict=True)))
+            for numbers in (self.made, self.expected)
+        )
+        self.advance(done, total)
 
 
 def fit_like(
     like: LinearProbe,
     fit: Callable[..., Tensor],
     rows: Rows,
-    products: int,
+    how: Effort,
     base: Tensor | float = 0.0,
 ) -> tuple[Tensor, float, float]:
     """What `cross_validated` returns, at the strength of another probe, and with no loss."""
-    large = products >= LARGE
-    near = SOONER[0] if large else NEAR
-    with one_thread(not large):
+    with one_thread(how.alone):
         everything = torch.arange(len(rows.features))
         initial = rows.of_features(like.weight, like.bias) - base
-        layer = fit(everything, like.strength, initial=initial, tolerance=near)
+        layer = fit(everything, like.strength, initial=initial, tolerance=how.near)
     return layer, like.strength, math.nan
-
-
-class Rows:
-    """Features [n, width], standardised a block at a time: no copy of many rows is made.
-
-    The scale of a feature is hypot(its standard deviation, half the root mean square of all standard deviations).
-    With its standard deviation alone, a feature that is nearly constant in training would dominate wherever it
-    varies: in files of unknown classes it reached 35 000 deviations. Constant features become 0.
-
-    Few rows are given by their coordinates on their principal axes. With fewer rows than features the fit is the same,
-    because directions orthogonal to all rows get no weight, and faster.
-
-    Attributes
-    ----------
-    axes : [width, coordinates], None if the rows are not given by coordinates.
-    turn : [coordinates, coordinates], the principal axes in these coordinates; None if they are the coordinates.
-    spread : sum of the rows' squares along each principal axis, [coordinates].
-    """
-
-    @one_thread()
-    def __init__(self, features: RowsOfFeatures) -> None:
-        self.features, count = features, len(features)
-        self.axes: Tensor | None = None
-        self.turn: Tensor | None = None
-        everything, none = torch.arange(count), torch.zeros(features.shape[1]).double()
-        self.mean, self.scale, self.spread = none, none + 1, none
-        self.mean = sum((block.sum(0) for _, block in self.blocks(everything)), none) / count
-        squares = sum(((block**2).sum(0) for _, block in self.blocks(everything)), none) / count
-        deviations = squares.sqrt()
-        scale = torch.hypot(deviations, 0.5 * squares.mean().sqrt())
-        constant = deviations <= 1e-6 * deviations.max().clamp(min=1e-12)
-        self.scale = scale.masked_fill(constant, torch.inf)
-        if not squares.isfinite().all():
-            return  # the loss says so
-        if count < features.shape[1]:
-            whole = torch.cat([block for _, block in self.blocks(everything)])
-            values, vectors = torch.linalg.eigh(whole @ whole.T)
-            spans = values > NOTHING * values.max()
-            lengths, vectors = values[spans].sqrt(), vectors[:, spans]
-            self.axes, self.features = whole.T @ (vectors / lengths), vectors * lengths
-            self.spread = lengths**2
-        elif features.shape[1] <= MOST_AXES:
-            products = none[:, None] * none
-            for _, block in self.blocks(everything):
-                products = torch.addmm(products, block.T, block)
-            values, vectors = torch.linalg.eigh(products)
-            self.spread = values.clamp(min=0)
-            if count <= TURNED:
-                turned = [block @ vectors for _, block in self.blocks(everything)]
-                self.axes, self.features = vectors, torch.cat(turned)
-            else:
-                self.turn = vectors
-
-    def blocks(self, numbers: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Numbers of the rows of each block, and these rows in float64."""
-        for part in numbers.split(BLOCK):
-            rows = self.features[part]
-            if self.axes is None:
-                rows = rows.cpu().double().sub_(self.mean).div_(self.scale)
-            yield part, rows
-
-    def sum_over(self, numbers: Tensor, layer: Tensor, loss: RowLoss) -> float:
-        """Loss of the logits of a layer, summed over the rows with these numbers."""
-        return sum(
-            float(loss(block @ layer[:-1] + layer[-1], part))
-            for part, block in self.blocks(numbers)
-        )
-
-    def regress(
-        self,
-        numbers: Tensor,
-        loss: RowLoss,
-        classes: int,
-        strength: float,
-        *,
-        base: Tensor | float = 0.0,
-        on_bias: float = 0.0,
-        initial: Tensor | None = None,
-        tolerance: float = EXACT,
-        passed: Callable[[], None] = lambda: None,
-    ) -> Tensor:
-        """Linear layer that minimises ``strength * loss(logits) + (|W|^2 + on_bias * |b|^2) / 2``, by L-BFGS.
-
-        Parameters
-        ----------
-        numbers : the rows to fit to.
-        base : layer that is added to this one, and has no penalty.
-        initial : layer of an earlier fit to start from.
-        tolerance : largest gradient component at the end.
-        passed : called after each pass over the rows.
-
-        Returns
-        -------
-        Float64 [width + 1, classes]; the last row is the bias.
-        """
-        shape = (self.features.shape[1] + 1, classes)
-        penalties = torch.ones(shape[0], 1).double()
-        penalties[-1] = on_bias
-        few = [*self.blocks(numbers)] if len(numbers) <= BLOCK else None
-        # Along each principal axis, and of the bias, in a unit in which the cost is curved about as along the others.
-        squares = torch.cat([self.spread, torch.full((1,), float(len(self.features))).double()])
-        curvature = strength * CURVATURE * squares * len(numbers) / len(self.features)
-        units = (penalties + curvature[:, None]).rsqrt()
-
-        def along_axes(layer: Tensor) -> Tensor:
-            return layer if self.turn is None else torch.cat([self.turn.T @ layer[:-1], layer[-1:]])
-
-        def of_axes(turned: Tensor) -> Tensor:
-            return (
-                turned if self.turn is None else torch.cat([self.turn @ turned[:-1], turned[-1:]])
-            )
-
-        def cost_and_slope(flat: Floats) -> tuple[float, Floats]:
-            layer = of_axes(torch.from_numpy(flat).view(shape) * units)
-            cost, slope = float((penalties * layer**2).sum() / 2), penalties * layer
-            used = layer + base
-            for part, block in few or self.blocks(numbers):
-                logits = (block @ used[:-1] + used[-1]).requires_grad_()
-                of_block = strength * loss(logits, part)
-                (slopes,) = torch.autograd.grad(of_block, logits)
-                cost += of_block.item()
-                slope[:-1] += block.T @ slopes
-                slope[-1] += slopes.sum(0)
-            passed()
-            return cost, (along_axes(slope) * units).flatten().numpy()
-
-        begin = torch.zeros(shape).double() if initial is None else along_axes(initial) / units
-        limits = {"gtol": tolerance, "ftol": 0.0, "maxiter": 10_000, "maxfun": 20_000}
-        with torch.enable_grad():
-            found = minimize(
-                cost_and_slope, begin.flatten().numpy(), jac=True, method="L-BFGS-B", options=limits
-            )
-        return of_axes(torch.from_numpy(found.x).view(shape) * units)
-
-    def of_features(self, weight: Tensor, bias: Tensor) -> Tensor:
-        """The layer, as `regress` returns it, of a weight [classes, width] and a bias for the features themselves."""
-        weight, bias = weight.double().cpu(), bias.double().cpu()
-        scaled = (weight * self.scale).masked_fill(self.scale.isinf(), 0.0).T
-        on_axes = scaled if self.axes is None else self.axes.T @ scaled
-        return torch.cat([on_axes, (bias + weight @ self.mean)[None]])
-
-    def for_features(self, layer: Tensor) -> tuple[Tensor, Tensor]:
-        """Weight [classes, width] and bias [classes], float64, of a layer for the features themselves."""
-        scaled = layer[:-1] if self.axes is None else self.axes @ layer[:-1]
-        weight = scaled.T / self.scale
-        return weight, layer[-1] - weight @ self.mean
 
 
 def last_layer(network: nn.Sequential) -> nn.Linear | None:
