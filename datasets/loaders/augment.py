@@ -21,6 +21,16 @@ from torch import Tensor
 LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, as in Pillow
 
 
+def beside(values: Tensor, x: Tensor) -> Tensor:
+    """Values, drawn on the CPU, on the device of a batch.
+
+    The copy to a GPU is from pinned memory and queued: any other would wait until the GPU has done what it has to do.
+    """
+    if x.is_cuda:
+        return values.pin_memory().to(x.device, non_blocking=True)
+    return values.to(x.device)
+
+
 class TrainCrop(RandomResizedCrop):
     """fastai's random crop, cut and resized in one step; validation uses the pixels of prediction."""
 
@@ -75,7 +85,7 @@ class _Augmentation(RandTransform):
 
     def chosen(self, x: Tensor) -> Tensor:
         """Random mask of the pictures to augment, bool [batch, 1, 1, 1]."""
-        return (torch.rand(len(x)) < self.part).view(-1, 1, 1, 1).to(x.device)
+        return beside((torch.rand(len(x)) < self.part).view(-1, 1, 1, 1), x)
 
     def encodes(self, x: TensorImage) -> TensorImage:
         return torch.where(self.chosen(x), self.vary(x), x)
@@ -99,7 +109,7 @@ class TimeShift(_Augmentation):
         width = x.shape[-1]
         shift = torch.round(_uniform(len(x), -1, 1) * self.limit * width).long()
         columns = (torch.arange(width) - shift.view(-1, 1)) % width
-        index = columns.to(x.device)[:, None, None, :].expand(x.shape)
+        index = beside(columns, x)[:, None, None, :].expand(x.shape)
         return torch.gather(x, 3, index)
 
 
@@ -112,7 +122,7 @@ class Gain(_Augmentation):
 
     def vary(self, x: Tensor) -> Tensor:
         gain = (_uniform(len(x), -1, 1) * self.limit).view(-1, 1, 1, 1)
-        return (x + gain.to(x)).clamp(0, 1)
+        return (x + beside(gain.to(x.dtype), x)).clamp(0, 1)
 
 
 class BackgroundMix(_Augmentation):
@@ -129,7 +139,8 @@ class BackgroundMix(_Augmentation):
 
     def vary(self, x: Tensor) -> Tensor:
         background = x.roll(int(torch.randint(1, max(len(x), 2), ())), 0)  # never itself
-        snr = (_uniform(len(x), *self.snr) / self.range).view(-1, 1, 1, 1).to(x)
+        snr = (_uniform(len(x), *self.snr) / self.range).view(-1, 1, 1, 1).to(x.dtype)
+        snr = beside(snr, x)
         bels = self.range / 10
         # Black is the floor, not zero power, so only the background's power above it is added.
         above = 10 ** ((background - 1) * bels) - 10**-bels
@@ -157,7 +168,7 @@ class SpecAugment(_Augmentation):
         for _ in range(self.count):
             covered |= _mask(batch, height, self.frequency).view(batch, 1, height, 1)
             covered |= _mask(batch, width, self.time).view(batch, 1, 1, width)
-        return torch.where(covered.to(x.device), x.mean(dim=(2, 3), keepdim=True), x)
+        return torch.where(beside(covered, x), x.mean(dim=(2, 3), keepdim=True), x)
 
 
 class TimeScale(_Augmentation):
@@ -178,8 +189,8 @@ class TimeScale(_Augmentation):
         place = still[:, None] + (torch.arange(width) - still[:, None]) / factor[:, None]
         place = place.clamp(0, width - 1)
         lower = place.floor().clamp(max=max(width - 2, 0))
-        weight = (place - lower).to(x)[:, None, None, :]
-        index = lower.long().to(x.device)[:, None, None, :].expand(x.shape)
+        weight = beside((place - lower).to(x.dtype), x)[:, None, None, :]
+        index = beside(lower.long(), x)[:, None, None, :].expand(x.shape)
         first, second = (torch.gather(x, 3, (index + i).clamp(max=width - 1)) for i in (0, 1))
         return first + (second - first) * weight
 
@@ -202,7 +213,7 @@ class Equaliser(_Augmentation):
         curve = torch.nn.functional.interpolate(
             gains, size=x.shape[2], mode="linear", align_corners=True
         )
-        return (x + curve[..., None].to(x)).clamp(0, 1)
+        return (x + beside(curve[..., None].to(x.dtype), x)).clamp(0, 1)
 
 
 def _uniform(count: int, low: float, high: float) -> Tensor:

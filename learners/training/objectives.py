@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from datasets.core.errors import SecondhandError
+from datasets.loaders.augment import beside
 from learners.cli.settings import TrainSettings
 from learners.training.probe import LinearProbe, fit_multi_label_probe, fit_probe
 
@@ -169,8 +170,8 @@ class MixedClips(MixUp):
 
     def before_batch(self) -> None:
         count = len(self.y)
-        partner = torch.randperm(count).to(self.x.device)
-        mixed = (torch.rand(count) < _MIXED_SHARE).to(self.x.device)
+        partner = beside(torch.randperm(count), self.x)
+        mixed = beside(torch.rand(count) < _MIXED_SHARE, self.x)
         x, y = (part.as_subclass(Tensor) for part in (self.x, self.y))
         mixed_inputs = torch.maximum(x, x[partner])
         # Present in one: present. Unknown in one and absent in the other: unknown.
