@@ -151,11 +151,15 @@ class TorchEngine:
         self.side_by_side = device == "cpu" and is_on()
         self.cores = SingleThreadPool()
         if device == "cpu":
-            _ = self._on_device
+            self.load()
 
     @property
     def network(self) -> Network:
         return self._on_device[0]
+
+    def load(self) -> None:
+        """Put the network on its device now, not with the first batch."""
+        _ = self._on_device
 
     @cached_property
     def _on_device(self) -> tuple[Network, Any, Any]:
@@ -264,6 +268,9 @@ class OnnxEngine:
         """The network in torch, which heat maps need."""
         accelerate(self._bundle.network)
         return self._bundle.network
+
+    def load(self) -> None:
+        """Nothing: it is loaded when the engine is made."""
 
     @cached_property
     def _one(self) -> Any:

@@ -266,8 +266,9 @@ class Predictor:
         return self.decoder.open_all(files)
 
     def start(self) -> None:
-        """Start the processes that open files, so that the first prediction does not wait for them."""
+        """Start the processes that open files and load the network, so that the first prediction waits for neither."""
         self.decoder.start()
+        self._arithmetic.load()
 
     def close(self) -> None:
         """End the processes that open files; another prediction starts new ones."""

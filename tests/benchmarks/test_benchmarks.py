@@ -34,7 +34,7 @@ FIGURES = {
     "bench_events": r'"rows": \d[\s\S]*"many rows": \d',
     "bench_few": r"sounds 8 +\d\.\d+[\s\S]*macro F1 \d\.\d{3}; ten events of a class: its F1 \d\.\d{3}",
     "bench_fuzz": r"18 mutants of seed 0, 0 disallowed outcomes",
-    "bench_gpu": r'"step": "epoch".*"ratio": \d[\s\S]*"first_s": \d[\s\S]*"step": "head"[\s\S]*"labels": 0, "of": 64\}',
+    "bench_gpu": r'"first_s": \d[\s\S]*"step": "head"[\s\S]*"timm_bf16_per_s": \d[\s\S]*"labels": 0, "of": 64,[\s\S]*"step": "epoch".*"ratio": \d[\s\S]*"of_a_step": 0\.0',
     "bench_kills": r"1 of 1 went on to the same weights and answers",
     "bench_many_files": r"2000 rows for 2000 files, 2000 of them different[\s\S]*2 of 2 damaged files listed, 0 others[\s\S]*the same answers",
     "bench_precision": r"test_efficientnet .* fp32: \d\.\d\d of the quickest's time",
