@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,16 +85,13 @@ def unreported() -> Iterator[None]:
         yield
 
 
-#: Tests that train, or read items, without minding how files are opened and diagrams drawn.
+#: Tests that mind neither how files are opened nor how diagrams are drawn.
 LIGHT = [
     Path(__file__).parent / name
     for name in (
+        "app",
         "benchmarks",
-        "datasets/items",
-        "datasets/kinds",
-        "datasets/sources",
-        "datasets/steps",
-        "datasets/tables",
+        "datasets",
         "fields/cameras",
         "fields/detectors",
         "fields/embeddings",
@@ -111,8 +109,8 @@ LIGHT = [
 def _light(request: pytest.FixtureRequest) -> Iterator[None]:
     """Open files in this process, and fill in diagrams without drawing them.
 
-    Forking a process with all libraries takes half of a small run, and drawing a third. Modules that
-    need worker processes are marked ``forks``; tests that need diagrams take `drawn`.
+    Forking a process with all libraries takes half of a small run, and drawing a third. Modules and
+    tests that need worker processes are marked ``forks``; tests that need diagrams take `drawn`.
     """
     from datasets.core import processes
 
@@ -124,6 +122,16 @@ def _light(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setenv(SKETCH, "1")  # for programs of tests.forks
             sketch(patch)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _forking(request: pytest.FixtureRequest) -> None:
+    """Fork worker processes for a test that is marked ``forks`` in a module that is not."""
+    if request.node.get_closest_marker("forks"):
+        from datasets.core import processes
+
+        patch = request.getfixturevalue("monkeypatch")
+        patch.setattr(processes, "FORKS", sys.platform == "linux")
 
 
 @pytest.fixture

@@ -17,12 +17,14 @@ from typing import Any
 
 import pytest
 
+from datasets.core import processes
 from tests.pictures import sketch
 
 #: What the calls import; none of it is of a field.
 SHARED = (
-    "app.interface", "app.serving", "learners.adjust", "learners.elsewhere.evaluation", "learners.runs.finetuning",
-    "learners.runs.stages", "secondhand.commands",
+    "app.interface", "app.serving", "learners.adjust", "learners.elsewhere.evaluation", "learners.evaluate",
+    "learners.finetune", "learners.runs.finetuning", "learners.runs.stages", "secondhand.commands", "sklearn.decomposition",
+    "sklearn.linear_model",
 )  # fmt: skip
 
 
@@ -73,6 +75,7 @@ def main() -> None:
     calls: dict[str, list[list[str]]] = json.loads(Path(sys.argv[1]).read_text())
     out = Path(sys.argv[2])
     sketch(pytest.MonkeyPatch())
+    processes.FORKS = False  # as in most tests
     for name in SHARED:
         import_module(name)
     assert [name for name in sys.modules if name.startswith("fields.")] == []
