@@ -32,6 +32,8 @@ from tests.pictures import SKETCH, sketch
 ROOT = Path(__file__).parents[1]
 #: Imported once by the server; each program imports its own module, such as `learners.finetune`.
 READY = ["tests.preloaded", "tests.fuzzing"]
+#: Set in the environment of programs that open files in their own process.
+UNFORKED = "SECONDHAND_UNFORKED"
 
 
 def context() -> ForkServerContext:
@@ -122,8 +124,12 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout: float = 250,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, as `subprocess.run` does with a fresh interpreter, and return its output."""
-    program = Program(*map(str, words), cwd=cwd, env=env)
+    """Run a program to its end, as `subprocess.run` does with a fresh interpreter, and return its output.
+
+    It forks no processes to open files in.
+    """
+    environment = {**(os.environ if env is None else env), UNFORKED: "1"}
+    program = Program(*map(str, words), cwd=cwd, env=environment)
     try:
         out, err = program.communicate(timeout)
     finally:
@@ -166,6 +172,10 @@ def _run(
         os.dup2(os.open(output_folder / name, os.O_WRONLY | os.O_APPEND), number)
     if SKETCH in environment:
         sketch(pytest.MonkeyPatch())
+    if UNFORKED in environment:
+        from datasets.core import processes
+
+        processes.FORKS = False
     try:
         if words[0] == "-m":
             sys.argv = [*words[1:]]

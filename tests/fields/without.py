@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from datasets.core import processes
 from tests.pictures import sketch
 
 #: What the calls import; none of it is of a field.
@@ -75,7 +74,6 @@ def main() -> None:
     calls: dict[str, list[list[str]]] = json.loads(Path(sys.argv[1]).read_text())
     out = Path(sys.argv[2])
     sketch(pytest.MonkeyPatch())
-    processes.FORKS = False  # as in most tests
     for name in SHARED:
         import_module(name)
     assert [name for name in sys.modules if name.startswith("fields.")] == []
