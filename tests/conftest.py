@@ -30,8 +30,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Offer the fork server of this process to each pytest-xdist worker that it starts."""
-    if node.config.option.markexpr != "not slow":  # of those, few start programs
-        node.workerinput["forks"] = forks.offer(**{**ONE_CORE, **os.environ})
+    fast = node.config.option.markexpr == "not slow"  # these start few programs
+    if not fast and sys.platform != "win32":
+        one_core = {name: os.environ.get(name, value) for name, value in ONE_CORE.items()}
+        node.workerinput["forks"] = forks.offer(**one_core)
 
 
 def pytest_configure(config: pytest.Config) -> None:

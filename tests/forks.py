@@ -41,7 +41,7 @@ def context() -> ForkServerContext:
     server_context = multiprocessing.get_context("forkserver")
     server_context.set_forkserver_preload(READY)
     with contextlib.chdir(ROOT):  # first in the server's search path
-        forkserver._forkserver.ensure_running()  # type: ignore[attr-defined]
+        forkserver._forkserver.ensure_running()
     return server_context
 
 
@@ -51,15 +51,15 @@ def offer(**environment: str) -> dict[str, Any]:
         for name, value in environment.items():
             patch.setenv(name, value)
         context()
-    server = vars(forkserver._forkserver)  # type: ignore[attr-defined]
+    server = vars(forkserver._forkserver)
     return {name: server.get(name) for name in ("_forkserver_address", "_forkserver_authkey")}
 
 
 def join(offered: dict[str, Any]) -> None:
     """Use the fork server of another process, which outlives this one, from now on."""
-    server = forkserver._forkserver  # type: ignore[attr-defined]
+    server = forkserver._forkserver
     vars(server).update(offered, _forkserver_alive_fd=os.pipe()[1])
-    server.ensure_running = lambda: None
+    server.ensure_running = lambda: None  # type: ignore[method-assign]
 
 
 class Program:
