@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Offer the fork server of this process to each pytest-xdist worker that it starts."""
-    if node.config.option.markexpr != "not slow":  # of those, few start programs
-        node.workerinput["forks"] = forks.offer(**{**ONE_CORE, **os.environ})
+    fast = node.config.option.markexpr == "not slow"  # these start few programs
+    if not fast and sys.platform != "win32":
+        one_core = {name: os.environ.get(name, value) for name, value in ONE_CORE.items()}
+        node.workerinput["forks"] = forks.offer(**one_core)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -84,35 +87,29 @@ def unreported() -> Iterator[None]:
         yield
 
 
-#: Tests that train, or read items, without minding how files are opened and diagrams drawn.
+#: Tests that mind neither how files are opened nor how diagrams are drawn.
 LIGHT = [
     Path(__file__).parent / name
     for name in (
+        "app",
         "benchmarks",
-        "datasets/items",
-        "datasets/kinds",
-        "datasets/sources",
-        "datasets/steps",
-        "datasets/tables",
-        "fields/cameras",
-        "fields/detectors",
-        "fields/embeddings",
-        "fields/loop",
-        "fields/recordings",
-        "fields/remote/sources",  # beside it, workers read what has an address
+        "datasets",
+        "fields",
         "learners",
         "test_documented_commands.py",
         "test_extending.py",
     )
 ]
+#: Of these, those whose diagrams are looked at.
+PAGE = Path(__file__).parent / "app"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _light(request: pytest.FixtureRequest) -> Iterator[None]:
     """Open files in this process, and fill in diagrams without drawing them.
 
-    Forking a process with all libraries takes half of a small run, and drawing a third. Modules that
-    need worker processes are marked ``forks``; tests that need diagrams take `drawn`.
+    Forking a process with all libraries takes half of a small run, and drawing a third. Modules and
+    tests that need worker processes are marked ``forks``; tests that need diagrams take `drawn`.
     """
     from datasets.core import processes
 
@@ -121,9 +118,20 @@ def _light(request: pytest.FixtureRequest) -> Iterator[None]:
             if not request.node.get_closest_marker("forks"):
                 patch.setattr(processes, "FORKS", False)
                 patch.setenv("PYTHON_CPU_COUNT", "1")
-            patch.setenv(SKETCH, "1")  # for programs of tests.forks
-            sketch(patch)
+            if not request.path.is_relative_to(PAGE):
+                patch.setenv(SKETCH, "1")  # for programs of tests.forks
+                sketch(patch)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _forking(request: pytest.FixtureRequest) -> None:
+    """Fork worker processes for a test that is marked ``forks`` in a module that is not."""
+    if request.node.get_closest_marker("forks"):
+        from datasets.core import processes
+
+        patch = request.getfixturevalue("monkeypatch")
+        patch.setattr(processes, "FORKS", sys.platform == "linux")
 
 
 @pytest.fixture

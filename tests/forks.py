@@ -32,6 +32,8 @@ from tests.pictures import SKETCH, sketch
 ROOT = Path(__file__).parents[1]
 #: Imported once by the server; each program imports its own module, such as `learners.finetune`.
 READY = ["tests.preloaded", "tests.fuzzing"]
+#: Set in the environment of programs that open files in their own process.
+UNFORKED = "SECONDHAND_UNFORKED"
 
 
 def context() -> ForkServerContext:
@@ -39,7 +41,7 @@ def context() -> ForkServerContext:
     server_context = multiprocessing.get_context("forkserver")
     server_context.set_forkserver_preload(READY)
     with contextlib.chdir(ROOT):  # first in the server's search path
-        forkserver._forkserver.ensure_running()  # type: ignore[attr-defined]
+        forkserver._forkserver.ensure_running()
     return server_context
 
 
@@ -49,15 +51,15 @@ def offer(**environment: str) -> dict[str, Any]:
         for name, value in environment.items():
             patch.setenv(name, value)
         context()
-    server = vars(forkserver._forkserver)  # type: ignore[attr-defined]
+    server = vars(forkserver._forkserver)
     return {name: server.get(name) for name in ("_forkserver_address", "_forkserver_authkey")}
 
 
 def join(offered: dict[str, Any]) -> None:
     """Use the fork server of another process, which outlives this one, from now on."""
-    server = forkserver._forkserver  # type: ignore[attr-defined]
+    server = forkserver._forkserver
     vars(server).update(offered, _forkserver_alive_fd=os.pipe()[1])
-    server.ensure_running = lambda: None
+    server.ensure_running = lambda: None  # type: ignore[method-assign]
 
 
 class Program:
@@ -122,8 +124,12 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout: float = 250,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, as `subprocess.run` does with a fresh interpreter, and return its output."""
-    program = Program(*map(str, words), cwd=cwd, env=env)
+    """Run a program to its end, as `subprocess.run` does with a fresh interpreter, and return its output.
+
+    It forks no processes to open files in.
+    """
+    environment = {**(os.environ if env is None else env), UNFORKED: "1"}
+    program = Program(*map(str, words), cwd=cwd, env=environment)
     try:
         out, err = program.communicate(timeout)
     finally:
@@ -166,6 +172,10 @@ def _run(
         os.dup2(os.open(output_folder / name, os.O_WRONLY | os.O_APPEND), number)
     if SKETCH in environment:
         sketch(pytest.MonkeyPatch())
+    if UNFORKED in environment:
+        from datasets.core import processes
+
+        processes.FORKS = False
     try:
         if words[0] == "-m":
             sys.argv = [*words[1:]]

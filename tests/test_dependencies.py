@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.trees import statements
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
@@ -69,7 +71,7 @@ def imported(*rooms: str) -> dict[str, set[str]]:
     for path in (ROOT / rooms[0]).rglob("*.py"):
         if ELSEWHERE in path.parents:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -42,6 +42,12 @@ TINY = {
     "--workers": "0",
     "--cross-fit": "0",
 }
+#: What is shorter in Python: the size of the model's pictures, and a session with fastai.
+SHORTER = {
+    "160": TINY["--size"],
+    "lr_find(": "lr_find(num_it=30, ",
+    "fine_tune(3,": "fine_tune(1,",
+}
 #: The runs made so far, and the arguments that trained them.
 TRAINED: dict[Path, list[str]] = {}
 #: The fold that is trained, unless the data give the folds.
@@ -120,7 +126,9 @@ def test_it_does_what_it_says(
         block = Block(block.where, block.text.replace("http://127.0.0.1:7860", page))
     if block.kind == "python":
         monkeypatch.setitem(sys.modules, "datasets", sys.modules["datasets"])  # one block hides it
-        text = block.text.replace("160", TINY["--size"])  # the size of the model's pictures
+        text = block.text
+        for documented, short in SHORTER.items():
+            text = text.replace(documented, short)
         exec(compile(text, block.where, "exec"), {"__name__": "documented"})
         return
     for words in block.commands():

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.documented import ROOT
-from tests.forks import Program
+from tests.forks import run
 from tests.pictures import write_pictures
 from tests.test_what_is_in_it import registries
 
@@ -62,9 +62,7 @@ def secondhand(*words: object, site: Path | None = None) -> subprocess.Completed
 def python(*words: object, site: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Call Python, with the packages of ``site`` installed."""
     paths = os.pathsep.join(str(path) for path in (ROOT, site) if path)
-    program = Program(*map(str, words), env=os.environ | {"PYTHONPATH": paths})
-    out, err = program.communicate(timeout=200)
-    return subprocess.CompletedProcess(words, program.wait(), out, err)
+    return run(*map(str, words), env=os.environ | {"PYTHONPATH": paths})
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[str]:

@@ -39,7 +39,7 @@ from tests.app.sites import MOMENT, bursts, strain, tone, tones
 from tests.forks import until
 from tests.pictures import write_pictures
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.forks]
 
 API = "/gradio_api"
 #: Client for pages on loopback. It is shared because loading the system's certificates takes 50 ms.

@@ -21,7 +21,7 @@ from tests.app.test_labels import of_several, run_of
 from tests.chromium import chromium
 from tests.pictures import write_pictures
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.forks]
 
 WAIT = 60_000
 #: The lowest contrast of any visible text against its background (WCAG 2, 1.4.3).
@@ -483,16 +483,28 @@ def test_two_tabs_do_not_mix(open_pages, pictures):
     shows(two, "blue")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1600])
-def test_narrow_and_wide_light_and_dark(open_pages, pictures, scheme, width):
-    page = open_pages(viewport={"width": width, "height": 850}, color_scheme=scheme)
+@pytest.mark.parametrize(
+    ("width", "schemes"), [(390, ("light", "dark")), (1600, ("dark", "light"))]
+)
+def test_narrow_and_wide_light_and_dark(open_pages, pictures, width, schemes):
+    """The page follows the scheme of the device, from its start and when that changes."""
+    page = open_pages(viewport={"width": width, "height": 850}, color_scheme=schemes[0])
+
+    def seen(scheme):
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_function(
+            "dark => document.body.classList.contains('dark') === dark", arg=scheme == "dark"
+        )
+        page.wait_for_timeout(300)  # colours change slowly
+        fits(page)
+        assert page.evaluate(CONTRAST) == []
+
     fits(page)
     choose(page, pictures["green"][0])
     shows(page, "green")
     drawn(page, 2)
-    fits(page)
-    assert page.evaluate(CONTRAST) == []
+    for scheme in schemes:
+        seen(scheme)
     top = page.locator(".sh-answer:visible").bounding_box()["y"]
     assert 0 < top < 850, "the answer is seen without scrolling"
     if not page.locator("button[role=tab]:visible", has_text="About this model").count():
@@ -500,8 +512,8 @@ def test_narrow_and_wide_light_and_dark(open_pages, pictures, scheme, width):
     page.locator("button:visible", has_text="About this model").last.click()
     report = page.frame_locator("iframe[title='Report of the run']")
     report.get_by_text("the figures of this run").wait_for()
-    fits(page)
-    assert page.evaluate(CONTRAST) == []
+    for scheme in reversed(schemes):
+        seen(scheme)
 
 
 def test_by_keyboard_alone(open_pages, pictures):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from secondhand.commands import COMMANDS
+from tests.trees import statements
 
 ROOT = Path(__file__).parents[2]
 #: Each may import itself and those after it.
@@ -36,8 +37,8 @@ def for_types(name: str) -> set[ast.AST]:
     """Return what of a file only a type checker reads."""
     return {
         node
-        for test in ast.walk(tree(name))
-        if isinstance(test, ast.If) and ast.unparse(test.test) == "TYPE_CHECKING"
+        for test in statements(tree(name))
+        if isinstance(test, ast.If) and getattr(test.test, "id", "") == "TYPE_CHECKING"
         for node in ast.walk(test)
     }
 
@@ -47,7 +48,7 @@ def imported(name: str, at_run_time: bool = False) -> set[str]:
     """Return our modules that a file imports, also inside functions; and for type checkers, unless ``at_run_time``."""
     names: set[str] = set()
     package = Path(name).parts[:-1]
-    for node in ast.walk(tree(name)):
+    for node in statements(tree(name)):
         if at_run_time and node in for_types(name):
             continue
         if isinstance(node, ast.Import):
@@ -121,7 +122,7 @@ def test_names_with_an_underscore_stay_in_their_module() -> None:
     private = {
         f"{name}: {node.module}: {alias.name}"
         for name in NAMES
-        for node in ast.walk(tree(name))
+        for node in statements(tree(name))
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in LAYERS
         for alias in node.names
         if alias.name.startswith("_")

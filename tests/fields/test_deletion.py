@@ -18,14 +18,25 @@ import fields
 from datasets.core.shipped import SHIPPED
 from learners.model.bundle import save_bundle
 from tests.app.sites import bursts, colours, strain, tone, tones
-from tests.forks import ROOT, Program
+from tests.forks import ROOT, run
 from tests.learners.rules import untrained
 from tests.pictures import write_pictures
 
 FIELDS = [one.name for one in pkgutil.iter_modules(fields.__path__) if one.ispkg]
 COMMANDS = ("finetune", "predict", "evaluate", "adjust", "app", "render")
 KINDS = {"picture": colours, "sound": tones, "strain": bursts}
-SMALL = ("--backbone", "test_resnet", "--weights", "none", "--size", "32", "--epochs", "0")
+SMALL = (
+    "--backbone",
+    "test_resnet",
+    "--weights",
+    "none",
+    "--size",
+    "32",
+    "--epochs",
+    "0",
+    "--cross-fit",
+    "0",
+)
 
 #: Prints what can be said in a call, with all fields and then without each of those that are named.
 SAID = f"""
@@ -182,9 +193,9 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tu
         json.dumps({field: [text.split() for text in each] for field, each in calls.items()})
     )
     words = ("-m", "tests.fields.without", "calls.json", "found.json")
-    program = Program(*words, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    program.wait(250)
-    assert program.returncode == 0, program.err
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHON_CPU_COUNT": "1"}
+    done = run(*words, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
     found = json.loads((folder / "found.json").read_text())
     return {
         field: dict(zip(each, map(tuple, found[field]), strict=True))

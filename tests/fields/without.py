@@ -21,8 +21,9 @@ from tests.pictures import sketch
 
 #: What the calls import; none of it is of a field.
 SHARED = (
-    "app.interface", "app.serving", "learners.adjust", "learners.elsewhere.evaluation", "learners.runs.finetuning",
-    "learners.runs.stages", "secondhand.commands",
+    "app.interface", "app.serving", "learners.adjust", "learners.elsewhere.evaluation", "learners.evaluate",
+    "learners.finetune", "learners.runs.finetuning", "learners.runs.stages", "secondhand.commands", "sklearn.decomposition",
+    "sklearn.linear_model",
 )  # fmt: skip
 
 

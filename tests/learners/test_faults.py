@@ -49,7 +49,7 @@ from tests.pictures import write_pictures
 SPECTROGRAM_SETTINGS = MelSettings(rate=8000, window=0.5, size=(64, 64))
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unreported"), pytest.mark.forks]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unreported")]
 
 
 __all__ = ["pictures", "whole"]  # fixtures
@@ -124,6 +124,7 @@ def test_a_disk_that_is_full_when_the_model_is_saved(pictures, whole, disk, monk
     assert_same(whole, out)
 
 
+@pytest.mark.forks
 def test_a_full_disk_under_the_cache_makes_no_file_a_bad_one(disk, tmp_path):
     clips = tones(tmp_path, 60)
     store = PictureCache(disk / "cache")
@@ -151,6 +152,7 @@ def test_an_output_that_may_not_be_written(pictures, disk, capsys):
     assert (disk / "mine").read_text() == "years of work"
 
 
+@pytest.mark.forks
 def test_a_cache_that_may_only_be_read_serves_what_it_has(disk, tmp_path):
     clips = tones(tmp_path, 3)
     for clip in clips:
@@ -165,6 +167,7 @@ def test_a_cache_that_may_only_be_read_serves_what_it_has(disk, tmp_path):
         PictureCache(disk / "cache").render_all(clips, SPECTROGRAM_SETTINGS)
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize(
     "workers", [pytest.param("0", marks=pytest.mark.long("a worker is tried")), "1"]
 )
@@ -215,6 +218,7 @@ def test_a_folder_that_vanishes_ends_the_run_which_goes_on_when_it_is_back(
     assert_same(tmp_path / "whole", out)
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -248,6 +252,7 @@ def change_workers(monkeypatch: pytest.MonkeyPatch, out: Path, fault: Callable[[
     monkeypatch.setattr(Opening, "open", opened)
 
 
+@pytest.mark.forks
 def test_a_rendering_worker_that_is_killed_costs_nothing(tmp_path, monkeypatch):
     """Another worker renders the files it was working on."""
     clips = tones(tmp_path, 40)

@@ -54,10 +54,13 @@ def test_the_pair_is_whole_and_fresh(name: str) -> None:
     assert file.stat().st_size < MOST_BYTES, f"{file.name}: draw smaller pictures"
 
 
-#: Draw figures where a kernel would show them: all but the pixels, which take as long as the rest.
+#: Draw figures where a kernel would show them: all but the pixels, which take as long as the rest. Files are opened in
+#: the same process.
 DRAWN = """
 import runpy, sys
 from matplotlib import pyplot
+from datasets.core import processes
+processes.FORKS = False
 def show():
     for number in pyplot.get_fignums():
         pyplot.figure(number).draw_without_rendering()

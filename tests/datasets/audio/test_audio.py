@@ -511,6 +511,7 @@ def test_gsm_in_a_wav_file_is_read_from_any_sample(tmp_path):
     np.testing.assert_array_equal(read_audio(path, start=1.5, end=2)[0], whole[12_000:16_000])
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize(
     ("tables", "edits"),
     [

@@ -36,6 +36,7 @@ from tests.datasets.files import picture, reasons
 from tests.forks import crash, until
 
 pytestmark = [
+    pytest.mark.forks,
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone"),
 ]

@@ -25,6 +25,8 @@ from datasets.images.opening import Preprocessing, open_picture
 from datasets.loaders.augment import Lighting
 from datasets.loaders.blocks import Augmentation, Normalised, PictureBlock, dataloaders
 
+pytestmark = pytest.mark.forks
+
 LOOK = Preprocessing(size=32, interpolation="bicubic", crop=0.9)
 MIB = 2**20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -80,24 +80,28 @@ def test_a_moment_is_asked_of_a_signal_alone() -> None:
         KINDS["picture"].check_moment(1.5)
 
 
+def _names_ours(nodes: Iterable[ast.AST | None]) -> bool:
+    return any(isinstance(one, ast.Constant) and one.value in OURS for one in nodes)
+
+
 def comparisons(path: Path) -> Iterator[str]:
     """The comparisons, and look-ups in `KINDS`, in which a file names one of our kinds, or imports its module."""
     named: list[ast.AST | None]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Compare):
             named = [one for part in (node.left, *node.comparators) for one in ast.walk(part)]
-            of_kind = "kind" in ast.unparse(node)
+            of_kind = _names_ours(named) and "kind" in ast.unparse(node)
         elif isinstance(node, ast.Dict):  # a table of the kinds
             keys = [one.value for one in node.keys if isinstance(one, ast.Constant)]
             named, of_kind = [*node.keys], len(keys) > 1 and {*keys} <= {*OURS}
-        elif isinstance(node, ast.Subscript) and "KINDS" in ast.unparse(node.value):
-            named, of_kind = [node.slice], True
+        elif isinstance(node, ast.Subscript) and _names_ours([node.slice]):
+            named, of_kind = [node.slice], "KINDS" in ast.unparse(node.value)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("datasets.kinds"):
             named = [ast.Constant(node.module.rpartition(".")[2])]  # type: ignore[union-attr]
             of_kind = True
         else:
             continue
-        if of_kind and any(isinstance(one, ast.Constant) and one.value in OURS for one in named):
+        if of_kind and _names_ours(named):
             yield f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
 
 

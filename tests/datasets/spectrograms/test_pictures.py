@@ -26,6 +26,8 @@ from datasets.core.store import MAX_BYTES, PICTURE, Store, cache_root
 from datasets.kinds.base import spectrogram_from_dict
 from datasets.spectrograms.pictures import PictureCache, no_signal
 
+pytestmark = pytest.mark.forks
+
 RATE = 8000
 SPECTROGRAM_SETTINGS = MelSettings(rate=RATE, window=0.5, size=(64, 64))
 

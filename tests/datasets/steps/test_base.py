@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from sklearn.datasets import load_digits
 
 from datasets.core.errors import Rejected
 from datasets.items.items import Items
 from datasets.items.settings import SplitSettings
+from datasets.sources import demos
 from datasets.steps import reading
 from datasets.steps.base import STEPS, Asked, Step
 from datasets.steps.reading import GROUPS, PICTURES, SPLITS, TABLE, read_items, render_items, take
@@ -81,6 +84,16 @@ def _copied(items: Items) -> dict[str, Any]:
     }
 
 
+def _write_small_demos(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the files of the demos, in a cache of their own."""
+    digits = load_digits()
+    digits.images, digits.target = digits.images[:180], digits.target[:180]
+    monkeypatch.setattr("sklearn.datasets.load_digits", lambda: digits)
+    version, write, note = demos._WRITERS["scenes"]
+    monkeypatch.setitem(demos._WRITERS, "scenes", (version, partial(write, count=40), note))
+    monkeypatch.setenv("SECONDHAND_CACHE", str(cache))
+
+
 @pytest.mark.parametrize(
     "flags",
     [
@@ -93,6 +106,7 @@ def _copied(items: Items) -> dict[str, Any]:
 def test_no_step_changes_what_it_is_given(
     flags: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    _write_small_demos(tmp_path / "cache", monkeypatch)
     photos = write_pictures(tmp_path / "photos")
     for folder, size in (("grey", 44), ("strange", 48)):
         write_pictures(tmp_path / folder, classes=1, per_class=12, size=size)

@@ -14,6 +14,8 @@ from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.processes import CRASHED, check_files_isolated
 from datasets.strain.files import read_strain
 
+pytestmark = pytest.mark.forks
+
 RATE, START = 4096, 1_000_000_000
 CHANNEL = "H1:GWOSC-4KHZ_R1_STRAIN"
 

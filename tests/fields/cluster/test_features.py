@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -31,6 +32,7 @@ from learners.model.bundle import WEIGHTS
 from learners.training.callbacks import mixed_precision
 from learners.training.features import frozen_features, outputs, split_network
 from learners.training.learner import make_learner
+from tests import forks
 from tests.fields.cluster.clusters import here, kill_when, scheduler_and_workers
 from tests.pictures import write_pictures
 
@@ -137,8 +139,19 @@ def test_a_file_that_fails_there_is_a_row_with_its_reason(
     assert [learn.dls.vocab[n] for n in y] == [items[n].label for n in kept]
 
 
+@pytest.fixture
+def forked_workers() -> Iterator[None]:
+    """Fork a local cluster's workers from the tests' server: each new interpreter imports torch for 5 s."""
+    import dask
+
+    forks.context()
+    settings = {"worker.multiprocessing-method": "forkserver", "nanny.environ": {**os.environ}}
+    with dask.config.set({f"distributed.{name}": value for name, value in settings.items()}):
+        yield
+
+
 def test_a_run_on_two_local_workers_has_the_weights_of_one_machine(
-    tmp_path: Path, unreported: None
+    tmp_path: Path, unreported: None, forked_workers: None
 ) -> None:
     """A file that cannot be read there is listed with its reason, and measures nothing."""
     photos = write_pictures(tmp_path / "photos", per_class=20)

@@ -22,6 +22,8 @@ from fields.remote import address
 from tests.datasets.files import picture, write
 from tests.fields.remote.buckets import Bucket
 
+pytestmark = pytest.mark.forks  # workers read what has an address
+
 CHAIN = "zip://photos/a.jpg::s3://bucket/all.zip"
 
 

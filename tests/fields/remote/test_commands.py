@@ -23,6 +23,8 @@ from tests.fields.remote.buckets import KEY, SECRET, Bucket
 from tests.learners.rules import plain_rule
 from tests.pictures import write_pictures
 
+pytestmark = pytest.mark.forks  # workers read what has an address
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
