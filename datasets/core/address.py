@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -79,7 +80,15 @@ def local(path: AnyPath) -> AnyPath:
     ------
     BadFile : the file cannot be had.
     """
-    return door_of(path).local(str(path)) if is_address(path) else path
+    if is_address(path):
+        return door_of(path).local(str(path))
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # ValueError: a name that no file can have
+        return path
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # to open a pipe would wait for its writer
+        raise BadFile(os.fspath(path), "a pipe, socket or device, not a file")
+    return path
 
 
 def state(address: str) -> State:

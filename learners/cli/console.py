@@ -58,6 +58,7 @@ def run(main: Callable[[], int]) -> None:
     deliver_late_interrupts()
     signal.signal(signal.SIGTERM, _terminated)
     try:
+        check_current_folder()
         status = main()
         sys.stdout.flush()
     except SecondhandError as error:
@@ -97,6 +98,16 @@ def run(main: Callable[[], int]) -> None:
         _print_error(f"{name}: {error.strerror or os.strerror(error.errno or 0)}. {remedy}")
         status = 2 if takes_none or error.errno in _OF_PATH else 1
     sys.exit(status)
+
+
+def check_current_folder() -> None:
+    """Raise SecondhandError if the folder in which a command was called has been removed: no path is relative to it."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise SecondhandError(
+            "the current folder is not there any more: somebody removed or replaced it. Go to one that is there: cd ~"
+        ) from None
 
 
 def _print_error(message: str) -> None:

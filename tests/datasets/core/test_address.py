@@ -126,3 +126,14 @@ def test_no_sentence_has_a_secret_where_there_is_no_door(monkeypatch: pytest.Mon
     said = "cellar://USER:WORD@host/a.png?key=WORD is not there. Why?"
     assert address.hidden(said) == "cellar://host/a.png is not there. Why?"
     assert address.hidden("a@b? no") == "a@b? no"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_a_pipe_is_a_bad_file_which_nothing_waits_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jpg")
+    os.mkfifo(tmp_path / "a.wav")
+    for name in ("a.jpg", "a.wav"):
+        kind = find_kind(name)
+        assert kind is not None
+        with pytest.raises(BadFile, match="a pipe"):
+            kind.look(str(tmp_path / name), True)

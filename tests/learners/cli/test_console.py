@@ -96,6 +96,22 @@ def test_a_path_that_cannot_be_is_a_wrong_call(
     assert (tmp_path / "file").read_text() == "kept"
 
 
+@pytest.mark.skipif(
+    os.name == "nt", reason="there no folder can be removed while it is the current one"
+)
+def test_a_call_from_a_folder_that_is_gone_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    called = []
+    with pytest.raises(SystemExit) as end:
+        console.run(lambda: called.append(1) or 0)
+    assert (end.value.code, called) == (2, [])
+    assert "current folder" in capsys.readouterr().err
+
+
 class Screen(io.StringIO):
     """A terminal that keeps all that is written to it."""
 
