@@ -159,7 +159,9 @@ def corrections_tab(tab: Any, feedback: Feedback, choices: Choices) -> None:
     def show(words: str = "") -> tuple[Any, ...]:
         rows = feedback.table.rows()
         items = [(_words(row), feedback.table.item(row)) for row in reversed(rows)]
-        note = note_html(words or f"{counted(len(rows), 'correction')} so far.", status=True)
+        sum_of_all = f"{counted(len(rows), 'correction')} so far."
+        how = "" if rows else " To correct an answer, open “This is wrong” below it."
+        note = note_html(words or sum_of_all + how, status=True)
         return note, gr.Dropdown(choices=items, value=None), no_label(choices)
 
     def changed(key: str, label: object) -> tuple[Any, ...]:

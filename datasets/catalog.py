@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datasets.cli.options import Checked, positional
 from datasets.cli.parser import Parser
 from datasets.core.errors import SecondhandError
+from datasets.core.program import typed_words
 from datasets.sources.base import Fetched, in_order
 from datasets.sources.public import SETS, fetch
 
@@ -61,7 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{name:16} {public.gigabytes:5.2g} GB  {'hash' if has_hash else 'no hash':8}{public.note}")  # fmt: skip
         for source in in_order():
             for name in source.names if source.note else ():
-                print(f"{name:16} {0:4.1f} GB  no hash {source.note}")
+                print(f"{name:16} {'small':>8}  no hash {source.note}")
+        train = " ".join([*typed_words("finetune"), "--data", "NAME"])
+        print(f"Download a set and train on it, NAME as above:  {train}", file=sys.stderr)
     for name in options.names:
         try:
             folder, lines = fetch_named(name)

@@ -110,7 +110,7 @@ def _draw(settings: AuditSettings) -> int:
     title = "What to label for the audit"
     written = write_list(out, text, pool.predictor, shots, title=title, lead=lead)
     print(
-        f"Drawn: {len(shots)} of {pool.judged} {pool.unit}, of which the model answers {audit.answered}\n"
+        f"Drawn: {len(shots)} of {pool.judged} {pool.unit}; the model answers {audit.answered} of the {pool.judged}\n"
         f"{hardly_drawn([str(row['guess']) for row in audit.rows], pool.predictor.classes)}"
         f"{written}\n"
         f"Label:  fill in the column label, or  {console.as_typed('app', [settings.model, '--label', out])}\n"

@@ -100,10 +100,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                 caption = f"p-value {row.p_value:.3f}{', new' if row.new else ''}; most like {prediction.best}"
                 shots.append(Shot(part, str(place + 1), caption, name))
     lines = _lines(found, settings.fdr)
-    lead = (
-        f"{' '.join(lines)} To name a cluster, write the name into the column label of one of its rows in "
-        f"{settings.out.name}; the same name may stand at several clusters. The first {SHOWN} files of each are shown."
-    )
+    lead = " ".join(lines)
+    if found.clusters:
+        lead += (
+            " To name a cluster, write the name into the column label of one of its rows in "
+            f"{settings.out.name}; the same name may stand at several clusters."
+        )
+    if any(len(members) > SHOWN for _, members in groups):
+        lead += f" The first {SHOWN} files of each group are shown."
     text = as_text(columns, rows)
     title = "Files of unknown classes"
     written = write_list(settings.out, text, pool.predictor, shots, title=title, lead=lead)

@@ -55,9 +55,7 @@ def only_for(*media: str) -> Callable[[RowSettings, Kind], str]:
         if kind.media in media:
             return ""
         names = [name for name, one in KINDS.items() if one.media in media]
-        return (
-            f"is for {' and '.join(names)}, but this is a model for {kind}. Choose another --format"
-        )
+        return f"is for {' and '.join(names)}, but the kind of this model is {kind}. Choose another --format"
 
     return check
 

@@ -158,7 +158,7 @@ def _kept_step(
 def confusion(matrix: NDArray[np.int64], classes: Sequence[str], title: str) -> Markup:
     """Counts [classes, classes + 1] of true class by answer, "unknown" last; the shade is the share of the true class."""
     side = min(9.0, 1.9 + 0.28 * len(classes))
-    names = [*(short(name) for name in classes), "unknown"]
+    names = [*shortened(classes), "unknown"]
     shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
     shade = np.empty((*matrix.shape, 4))
     shade[..., :3] = np.array([0x3B, 0x82, 0xF6]) / 255
@@ -214,11 +214,12 @@ def embedding(
         if unknown.any():
             axes.plot(*at[unknown].T, "x", color=INK, alpha=0.45, label="unknown")
             axes.legend(loc="best")
-        for name, colour in zip(classes, colours(len(classes)), strict=True):
+        named = zip(classes, shortened(classes), colours(len(classes)), strict=True)
+        for name, in_short, colour in named:
             points = at[names == name]
             axes.plot(*points.T, "o", color=colour, alpha=0.75, markeredgewidth=0)
             if len(points) and len(classes) <= COUNTED:
-                names_at[short(name)] = tuple(np.median(points, axis=0))
+                names_at[in_short] = tuple(np.median(points, axis=0))
         for name, (place_x, place_y) in _apart(names_at, *np.ptp(at, axis=0)):
             axes.text(place_x, place_y, name, fontsize=9, ha="center", va="center", gid="halo")
         axes.set(
@@ -310,6 +311,15 @@ def histogram(bins: dict[str, Any], score: str, floor: float | None = None) -> M
 def short(name: str) -> str:
     """A class's name, cut to the length of an axis label."""
     return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+
+
+def shortened(names: Sequence[str]) -> list[str]:
+    """The names of all classes, each cut as by `short`, or in its middle where others begin alike."""
+    cut = [short(name) for name in names]
+    return [
+        each if cut.count(each) == 1 else f"{name[: LONGEST - 9]}…{name[-8:]}"
+        for name, each in zip(names, cut, strict=True)
+    ]
 
 
 @contextmanager

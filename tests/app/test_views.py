@@ -301,6 +301,6 @@ def test_what_was_refused_is_listed_below():
     )
     text = Seen(candidates_html([SURE, DOUBT.with_more(windows=windows), NONE, BAD])).text
     assert "2 candidates" in text
-    assert text.index("a.jpg, 1.00 to 2.00 s") < text.index("a.jpg, 0.00 to 1.00 s")
+    assert text.index("a.jpg, 1.00 to 2.00\u00a0s") < text.index("a.jpg, 0.00 to 1.00\u00a0s")
     assert str(candidates_html([SURE, NONE, BAD])) == ""
     assert "<script>" not in candidates_html([DOUBT._replace(best=EVIL)])

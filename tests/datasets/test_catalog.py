@@ -170,7 +170,9 @@ def test_the_command_lists_fetches_and_refuses(
     esc50: bytes, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert catalog.main([]) == 0
-    listed = capsys.readouterr().out
+    listed, next_step = capsys.readouterr()
+    assert next_step.rstrip().endswith("finetune --data NAME")
+    assert " 0.0 GB" not in listed
     assert all(re.search(rf"^{re.escape(name)} .*GB", listed, re.M) for name in catalog.SETS)
     assert re.search(r"^gravityspy +3\.3 GB +no hash", listed, re.M)
     assert not server.requests

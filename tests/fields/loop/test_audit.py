@@ -194,7 +194,7 @@ def test_windows_of_recordings_are_drawn(tmp_path, monkeypatch, capsys) -> None:
     sites.tone(tmp_path / "short.wav", "high")
     assert main(["model", "long.wav", "short.wav", "--n", "4"]) == 0
     frame = read(tmp_path / "audit.csv")
-    assert re.search(r"Drawn: 4 of \d+ windows,", capsys.readouterr().out)
+    assert re.search(r"Drawn: 4 of \d+ windows;", capsys.readouterr().out)
     assert frame["start"].ne("").sum() >= 3
     frame.assign(label=frame["guess"]).to_csv("audit.csv", index=False)
     assert main(["model", "--labels", "audit.csv", "--out", "site"]) == 0

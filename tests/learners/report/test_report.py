@@ -351,6 +351,15 @@ def test_the_range_test_is_drawn_with_both_suggestions(tmp_path, photos, drawn):
     assert "Learning rate finder" not in again.text
 
 
+def test_names_that_begin_alike_stay_apart_beside_a_plot() -> None:
+    adults = [f"Northern_White-cheeked_Gibbon_{one}" for one in ("female", "juvenile")]
+    names = plots.shortened([*adults, "Low_Frequency_Burst", "Roe deer", "Hippopotamus_amphibius"])
+    assert names == [
+        "Northern_Wh…n_female", "Northern_Wh…juvenile", "Low_Frequency_Burst", "Roe deer", "Hippopotamus_amphib…",
+    ]  # fmt: skip
+    assert max(map(len, names)) <= plots.LONGEST
+
+
 def test_other_libraries_do_not_change_the_plots(drawn):
     """gwpy sets such values when it is imported."""
     confusion = np.eye(2, 3, dtype=np.int64)
