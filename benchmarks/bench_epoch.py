@@ -101,8 +101,9 @@ def ours(settings: argparse.Namespace) -> Callable[[], object]:
         PASSING.enter_context(kept_pools())
         renew_kept_pools(workers)
     dls = dataloaders(frame, block, CLASSES, bs=settings.bs, workers=workers, path=str(folder))
+    dls.train.begin(0)
     precision = callbacks.mixed_precision("fp32", "cpu")
-    cbs = [*precision, callbacks.Seeds(0), callbacks.Ema()]
+    cbs = [*precision, callbacks.Ema()]
     learn = make_learner(dls, network, preprocessing, train, cbs=cbs)
     accelerate(learn)
     unfreeze_body(learn, train)
