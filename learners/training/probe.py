@@ -58,8 +58,9 @@ HELD, OF_A_LOGIT = 1 << 26, 20
 #: Multiplications from which one fold is held out, and where rows are not held all threads are used and `SOONER` will do
 #: as ROUGH and EXACT: 300 classes of 900 files with as many features are half as many.
 LARGE, SOONER = 5e8, (1e-3, 3e-5)
-#: Passes over its rows that a fit is expected to take before any has ended.
-PASSES = 40
+#: Passes over its rows that a fit is expected to take before any has ended; and how many times as many as these the last
+#: one takes, whose minimum is exact. By both searches, 5600 rows with 1792 features: 15 to 19, 43 and 51.
+PASSES, LAST = 20, 2.5
 #: L2 penalty of a bias relative to that of a weight. It keeps the bias of a class without rows finite.
 ON_BIAS = 0.01
 
@@ -355,13 +356,14 @@ class Passes:
 
     Parameters
     ----------
-    parts : of each fit, the share of all rows that it passes over.
+    parts : of each fit, the share of all rows that it passes over. The last one takes `LAST` times as many passes.
     """
 
     def __init__(self, parts: Sequence[float], advance: progress.Advance) -> None:
         self.parts, self.advance, self.lock = parts, advance, Lock()
-        self.made, self.expected = [0] * len(parts), [float(PASSES)] * len(parts)
-        self.open = set(range(len(parts)))
+        self.made, self.open = [0] * len(parts), set(range(len(parts)))
+        self.weights = [1.0] * (len(parts) - 1) + [LAST]
+        self.expected = [PASSES * weight for weight in self.weights]
 
     def of(self, number: int) -> Passed:
         """What the fit with this number calls at each pass."""
@@ -383,7 +385,7 @@ class Passes:
             took = [m for other, m in enumerate(self.made) if other not in self.open]
             for other in self.open:
                 if not self.made[other]:
-                    self.expected[other] = sum(took) / len(took)
+                    self.expected[other] = self.weights[other] * sum(took) / len(took)
             self._show()
 
     def _show(self) -> None:
