@@ -180,6 +180,7 @@ class TorchEngine:
         """Logits and features of a batch, computed with all of torch's threads."""
         import torch
 
+        self.load()  # outside of inference mode, where weights could be used for no heat map any more
         with torch.inference_mode():
             logits, features = self._outputs(torch.from_numpy(batch).to(self.device))
             return logits.cpu().numpy(), features.cpu().numpy()
@@ -193,6 +194,7 @@ class TorchEngine:
         """
         import torch
 
+        self.load()
         on_gpu = self.device.type == "cuda"
         with torch.inference_mode():
             stored = torch.from_numpy(np.empty(0, inputs[0].dtype)).dtype

@@ -18,7 +18,9 @@ from datasets.core.part import Part
 from datasets.images import boxes
 from datasets.images.decoded import DecodedPictures, PictureOpener, keep_decoded
 from datasets.images.opening import Preprocessing
+from datasets.kinds.views import PLAIN
 from learners.backbones.building import NetworkSpec, build
+from learners.inference.engine import TorchEngine
 from learners.inference.options import Computing, Opening
 from learners.inference.passed import Passed
 from learners.inference.predictions import Prediction
@@ -169,6 +171,20 @@ def test_batches_may_be_handed_over_before_the_outputs_of_earlier_ones_are_fetch
     assert sorted(happened) == [(what, n) for what in ("fetch", "start") for n in range(batches)]
     for n in (0, batches - 2):  # between neither and the next lies a batch without pictures
         assert happened.index(("start", n + 1)) < happened.index(("fetch", n))
+
+
+@pytest.mark.parametrize("way", ["call", "hand_over"])
+def test_a_network_that_is_loaded_with_the_first_batch_still_gives_gradients(way):
+    """As on a GPU, where heat maps need them; "cpu:0" is loaded as late as that."""
+    one = bundle()
+    engine = TorchEngine(one, "cpu:0", (PLAIN,))
+    batch = np.random.default_rng(0).integers(0, 256, (2, 3, 48, 48), dtype=np.uint8)
+    given = engine(batch) if way == "call" else engine.hand_over([*batch])()
+    expected = TorchEngine(bundle(), "cpu", (PLAIN,))(batch)
+    for ours, theirs in zip(given, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    engine.network(torch.rand(2, 3, 48, 48)).sum().backward()
+    assert all(weight.grad is not None for weight in engine.network.parameters())
 
 
 def test_outputs_are_fetched_in_order_and_no_more_wait_than_is_said():
