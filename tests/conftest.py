@@ -25,6 +25,7 @@ ONE_CORE["PYTHON_CPU_COUNT"] = "1"  # number of processes that open files
 if "PYTEST_XDIST_WORKER" in os.environ:
     for variable, value in ONE_CORE.items():
         os.environ.setdefault(variable, value)
+    atexit.register(os._exit, 0)  # the last of them: to free all objects takes seconds
 
 
 @pytest.hookimpl(optionalhook=True)
