@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from datasets.cli.conflicts import Need
 from datasets.cli.options import Checked, option, positional
 from datasets.core.errors import SecondhandError
+from datasets.core.program import installed_commands
 from learners.cli import console, result
 from learners.cli.commands import KEEP_KNOWN, OVERWRITING, THRESHOLD, model_help
 from learners.cli.flags import read_call
@@ -129,8 +130,7 @@ def _print_table(bundle: Bundle, model: str, chosen: Mapping[str, Any]) -> None:
     if chosen:
         missing = all(point.overrides != chosen for point in table.points)
         print(
-            "\nThe table has no row for your rule: measure the copy with learners.evaluate."
-            * missing
+            f"\nThe table has no row for your rule: measure the copy with {_evaluate()}." * missing
         )
         for line in _given_up(bundle, chosen, model):
             print(line)
@@ -190,9 +190,14 @@ def _unlike(before: AnyRule, after: AnyRule, model: Path) -> list[str]:
     if unknown is None or not unknown.files:
         lines.append(
             "No file of unknown classes is at hand (finetune --unknown), so nothing shows how many more of them are "
-            "answered: measure the copy with learners.evaluate --unknown."
+            f"answered: measure the copy with {_evaluate()} --unknown."
         )
     return lines
+
+
+def _evaluate() -> str:
+    """The command that measures a model, as users call it here."""
+    return installed_commands("learners.evaluate")
 
 
 def _flags(chosen: Mapping[str, Any]) -> str:
@@ -231,7 +236,7 @@ def _write(settings: AdjustSettings, out: Path, chosen: Mapping[str, Any]) -> No
             print("Nothing changed: both rules answer the same number of these files.")
     else:
         print(
-            f"{settings.model} does not store what it answers with {flags}: measure the copy with learners.evaluate."
+            f"{settings.model} does not store what it answers with {flags}: measure the copy with {_evaluate()}."
         )
     print(*_given_up(bundle, chosen, settings.model), f"Adjusted model:  {out}", sep="\n")
     print(f"Predict:         {console.command_line('predict', out)} FILE...")

@@ -157,7 +157,8 @@ def _doubt(rows: Mapping[str, Mapping[str, Any]]) -> str:
         share, before = percent(coverage["here"]), coverage["guaranteed"]
         return (
             f"it answers fewer files than expected, {share} (of the calibration files {percent(before)}). "
-            "Fewer are usual on data from another source: to answer more, loosen its rule (learners.adjust) or train "
+            "Fewer are usual on data from another source: to answer more, loosen its rule "
+            f"({installed_commands('learners.adjust')}) or train "
             "it further with labelled files from here (finetune --from)"
         )
     outliers = rows.get("refused as out of distribution", {})

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import SecondhandError
+from datasets.core.program import CALLED
 from learners.adjust import main
 from learners.evaluation.figures import measure, score_items
 from learners.evaluation.rules import operating_points
@@ -170,6 +171,18 @@ def test_a_multi_label_model_says_what_a_threshold_gives_up(tmp_path: Path, caps
     # A precision that is asked for and reached by no label is not given up.
     few = fit_label_rule(Outputs(logits[:9]), targets[:9], settings, ["often", "too", "seldom"])
     assert few.terms.kind == "threshold"
+
+
+def test_commands_are_named_as_they_are_called(
+    model: Path, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setenv(CALLED, "secondhand")
+    main([str(model), "--threshold", "0.123"])
+    main([str(model), "--threshold", "0.123", "--out", str(tmp_path / "out")])
+    main([str(model), "--keep-unlike", "0.98", "--out", str(tmp_path / "far")])
+    text = capsys.readouterr().out
+    assert text.count("secondhand evaluate") == 4
+    assert "learners." not in text
 
 
 def test_what_a_target_came_to_is_not_told_of_a_copy_without_it(tmp_path: Path) -> None:
