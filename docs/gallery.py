@@ -41,7 +41,7 @@ def printed(folder: Path, *words: str) -> str:
 
 
 def report(browser: Any, run: Path, out: Path) -> None:
-    page = browser.new_page(viewport={"width": 1100, "height": 980})
+    page = browser.new_page(viewport={"width": 1100, "height": 1010})
     page.goto((run / "report/index.html").resolve().as_uri())
     page.screenshot(path=out)
 
@@ -106,9 +106,12 @@ def audit(browser: Any, model: Path, folder: Path, out: Path) -> None:
         writer.writeheader()
         writer.writerows(rows)
     words = ["audit", named, "--labels", table.name]
-    text = f"$ secondhand {' '.join(words)}\n{printed(folder, *words).replace(sys.executable, 'python')}"
+    # As the installed command prints it.
+    answer = printed(folder, *words).replace(f"{sys.executable} -m secondhand", "secondhand")
+    answer = answer.replace("python -m secondhand", "secondhand")
+    text = f"$ secondhand {' '.join(words)}\n{answer}"
     page = browser.new_page(viewport={"width": 920, "height": 100})
-    page.set_content(TERMINAL.format(html.escape(text)))
+    page.set_content(TERMINAL.format(html.escape(text.replace(" %", "\u00a0%"))))
     page.screenshot(path=out, full_page=True)
 
 
