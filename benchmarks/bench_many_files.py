@@ -7,25 +7,33 @@ for a sample of files equal those of a prediction of them alone. The memory is t
 
 With ``--train`` a head is trained on as many pictures of 64 pixels, which are generated, at 32 pixels: for each message of
 the run its second, and the memory (anonymous and most, in MB) that the command's own process and the largest other one
-take then; and what a picture more takes.
+take then; and what a picture more takes. ``--stages`` gives the processor time of each stage of such a training beside that
+of other numbers of files, and ``--read`` the stages before the training alone, which end with the tables of items.
 
     python benchmarks/bench_many_files.py runs/digits/model --count 100000
     python benchmarks/bench_many_files.py --train 2000 20000 100000
     python benchmarks/bench_many_files.py --train 3000 --classes 1000
+    python benchmarks/bench_many_files.py --stages 2000 10000 --read 50000 100000
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib
+import json
 import os
+import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -41,6 +49,37 @@ SAMPLE = 500
 #: Lines of /proc/PID/status.
 MEMORY = ("RssAnon", "VmHWM")
 DAMAGED_EVERY = 1000
+#: Of each class, one picture in so many is a near-duplicate of the one before it.
+COPIED_EVERY = 20
+#: Seconds of a stage from which on it has a row of its own.
+SHOWN = 0.05
+#: Of each stage the functions, replaced by timed ones where they are called, as "module:function" of the module that calls
+#: them. The steps of reading are in lists.
+STAGES = {
+    "near-duplicates": ["datasets.steps.near_duplicates:find_clusters"],
+    "tables: items": [
+        "learners.runs.run:record_inputs", "learners.runs.run:write_csv", "learners.runs.run:write_config",
+    ],
+    "loading PyTorch": ["learners.runs.finetuning:prepare"],
+    "training, but for the stages below": ["learners.runs.stages:train_members"],
+    "cache of pixels": ["learners.training.members:_build_loaders"],
+    "features": ["learners.training.learner:frozen_features"],
+    "head": ["learners.training.learner:fit_head"],
+    "first model": ["learners.runs.stages:_write_model_so_far"],
+    "cross-fitting": ["learners.runs.stages:cross_fit"],
+    "calibration": ["learners.runs.stages:calibrate"],
+    "prediction": ["learners.runs.stages:predict_held_out", "learners.runs.stages:predict_cross"],
+    "figures": ["learners.runs.stages:predict"],
+    "tables: predictions": ["learners.runs.stages:write_csv"],
+    "model folder": ["learners.runs.stages:save_bundle"],
+    "report": ["learners.runs.stages:report"],
+    "ONNX": ["learners.runs.stages:write_onnx"],
+}  # fmt: skip
+#: Names of the steps of reading, where they are not their functions'.
+READING = {"read_sources": "listing", "check": "opening and fingerprints"}
+REST = "start and end"
+#: In place of a command: what comes before a training.
+READ = "read"
 
 
 def write_files(folder: Path, count: int) -> set[str]:
@@ -85,12 +124,18 @@ def predict(words: list[str], out: Path, count: int, *, kill: bool = False) -> t
 
 
 def write_classes(folder: Path, count: int, classes: int) -> None:
-    """Write smooth pictures that share 60 % with the others of their class, in a folder for each class."""
+    """Write smooth pictures that share 60 % with the others of their class, in a folder for each class. One in twenty is a
+    darker copy of the one before it, with noise."""
     rng = np.random.default_rng(0)
     shared = rng.integers(0, 256, (classes, 8, 8, 3))
+    last = shared.astype(float)
     for number in range(count):
         of_class = shared[number % classes]
-        pixels = 0.6 * of_class + 0.4 * rng.integers(0, 256, of_class.shape)
+        if number >= classes and number // classes % COPIED_EVERY == 0:
+            pixels = 0.95 * last[number % classes] + rng.uniform(0, 5, of_class.shape)
+        else:
+            pixels = 0.6 * of_class + 0.4 * rng.integers(0, 256, of_class.shape)
+        last[number % classes] = pixels
         file = folder / f"{number % classes:04d}" / f"{number:07d}.jpg"
         file.parent.mkdir(parents=True, exist_ok=True)
         picture = Image.fromarray(pixels.astype("uint8"))
@@ -153,16 +198,141 @@ def train_all(counts: Sequence[int], classes: int) -> None:
         print(f"{counts[few]} to {counts[many]} files: {kilobytes:.1f} kB a file")
 
 
+class Stages:
+    """Seconds of the stages."""
+
+    def __init__(self) -> None:
+        self.seconds = dict[str, tuple[float, float]]()
+        self._open = [REST]
+        self._last = (0.0, time.monotonic())
+
+    def _count(self) -> None:
+        now = (worked(), time.monotonic())
+        before = self.seconds.get(self._open[-1], (0.0, 0.0))
+        passed = zip(before, now, self._last, strict=True)
+        work, clock = (so_far + to - since for so_far, to, since in passed)
+        self.seconds[self._open[-1]], self._last = (work, clock), now
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, whose time is the stage's."""
+
+        @functools.wraps(function)
+        def of_stage(*args: Any, **kwargs: Any) -> Any:
+            self._count()
+            self._open.append(name)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._count()
+                self._open.pop()
+
+        return of_stage
+
+    def end(self) -> dict[str, tuple[float, float]]:
+        """Of each stage the processor time and the time by the clock."""
+        self._count()
+        return self.seconds
+
+
+def worked() -> float:
+    """Processor time of this process and all that it has started."""
+    seconds = sum(os.times()[:4])
+    with suppress(psutil.Error):
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                seconds += sum(child.cpu_times()[:4])
+    return seconds
+
+
+def read(data: str, folder: str) -> None:
+    """Read, split and write the tables of a training on these files."""
+    from datasets.items.settings import DataSettings
+    from datasets.steps.base import Asked
+    from learners.runs.run import load_items, read_items
+
+    Path(folder).mkdir(parents=True)
+    asked = Asked.by(DataSettings(data=data))
+    load_items(read_items(asked), asked, Path(folder))
+
+
+def measured(words: list[str]) -> dict[str, Any]:
+    """Run ``python -m learners.WORDS``, or `read`. Returns its stages, and the most memory of its own process in MB."""
+    stages = Stages()
+    reading = importlib.import_module("datasets.steps.reading")
+    for steps in ("TABLE", "GROUPS", "SPLITS", "PICTURES"):
+        timed = [
+            stages.timed(READING.get(step.__name__, step.__name__), step)
+            for step in getattr(reading, steps)
+        ]
+        setattr(reading, steps, tuple(timed))
+    for name, functions in STAGES.items():
+        for place in functions:
+            module, _, function = place.partition(":")
+            of = importlib.import_module(module)
+            setattr(of, function, stages.timed(name, getattr(of, function)))
+    if words[0] == READ:
+        read(*words[1:])
+    elif status := importlib.import_module(f"learners.{words[0]}").main(words[1:]):
+        raise SystemExit(status)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"stages": stages.end(), "most": most // 1024}
+
+
+def measure_stages(count: int, classes: int, *, train: bool) -> dict[str, Any]:
+    """Stages of a training on this many pictures, or of what comes before it: see `STAGES`."""
+    with tempfile.TemporaryDirectory() as passing:
+        files, run, found = (Path(passing) / name for name in ("files", "run", "stages.json"))
+        write_classes(files, count, classes)
+        words = ["finetune", "--data", files, "--epochs", "0", "--size", "32", "--out", run]
+        subprocess.run(
+            [sys.executable, __file__, "--timed", found, *([*words, "--quiet"] if train else [READ, files, run])],
+            env={**os.environ, "SECONDHAND_CACHE": str(Path(passing) / "cache")},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )  # fmt: skip
+        stages: dict[str, Any] = json.loads(found.read_text())
+    return stages
+
+
+def print_stages(columns: dict[str, dict[str, Any]]) -> None:
+    """Print processor time of each stage and most memory; a column for each number of files, by its title."""
+    print(f"{'processor time, s':36}" + "".join(f"{title:>14}" for title in columns))
+    for name in dict.fromkeys(name for column in columns.values() for name in column["stages"]):
+        seconds = [column["stages"].get(name, (0.0, 0.0))[0] for column in columns.values()]
+        if max(seconds) >= SHOWN:
+            print(f"{name:36}" + "".join(f"{value:14.2f}" for value in seconds))
+    most = "".join(f"{column['most']:14}" for column in columns.values())
+    print(f"{'most memory of its own process, MB':36}{most}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("model", nargs="?", help="one of digits if not given")
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--train", type=int, nargs="+", help="numbers of files to train on")
+    parser.add_argument("--stages", type=int, nargs="+", default=[], help="stages of a training")
+    parser.add_argument("--read", type=int, nargs="+", default=[], help="stages before a training")
     parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--timed", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     settings = parse(parser, count=2000)
+    if settings.timed:
+        file, *words = settings.timed
+        Path(file).write_text(json.dumps(measured(words)))
+        return
     if settings.train:
         train_all(settings.train, settings.classes)
+        print(software_and_hardware())
+        return
+    if settings.stages or settings.read:
+        asked = [*((n, True) for n in settings.stages), *((n, False) for n in settings.read)]
+        columns = {
+            f"{count}{'' if whole else ' read'}": measure_stages(
+                count, settings.classes, train=whole
+            )
+            for count, whole in asked
+        }
+        print_stages(columns)
         print(software_and_hardware())
         return
     model = settings.model or str(demo_run(settings.small) / "model")

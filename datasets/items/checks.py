@@ -19,7 +19,7 @@ import pandas as pd
 
 from datasets.core.address import is_address, local
 from datasets.core.errors import BadFile, Copy, Rejected, SecondhandError, counted, quoted
-from datasets.core.file_state import QuickState
+from datasets.core.file_state import FileState, QuickState
 from datasets.core.part import PART_COLUMNS, part_text
 from datasets.core.processes import check_files_isolated, cores
 from datasets.items.labels import JOIN, UNKNOWN, clean_label
@@ -123,10 +123,14 @@ def _check_exists(path: str) -> None:
         raise BadFile(path, "is not readable: check its permissions")
 
 
-def content_keys(frame: pd.DataFrame, lookup: Lookup | None = None) -> pd.Series:
+def content_keys(
+    frame: pd.DataFrame,
+    lookup: Lookup | None = None,
+    states: Mapping[str, FileState] = MappingProxyType({}),
+) -> pd.Series:
     """A key for each row that is equal for files of equal bytes; the path of an unreadable file.
 
-    With a ``lookup`` it is equal for equal inputs.
+    With a ``lookup`` it is equal for equal inputs. ``states`` : those of files that have been opened already.
     """
     if lookup:
         return lookup.content_keys(frame)
@@ -136,7 +140,16 @@ def content_keys(frame: pd.DataFrame, lookup: Lookup | None = None) -> pd.Series
         # Files of different size are no copies: only the others are read.
         shared_sizes = {n for n, count in Counter(sizes.values()).items() if n and count > 1}
         same_size = [path for path in unique if sizes[path] in shared_sizes]
-        digests = dict(zip(same_size, pool.map(_digest, same_size, chunksize=16), strict=True))
+        # Recordings of one length have one size: whole files are read only if parts of them are equal, too. No parts
+        # of a file in a bucket are known.
+        whole = {sizes[path] for path in same_size if is_address(path)}
+        in_parts = [path for path in same_size if sizes[path] not in whole]
+        contents = dict(
+            zip(in_parts, pool.map(partial(_content, states), in_parts, chunksize=16), strict=True)
+        )
+        shared = {content for content, count in Counter(contents.values()).items() if count > 1}
+        alike = [path for path in same_size if contents.get(path) in shared or path not in contents]
+        digests = dict(zip(alike, pool.map(_digest, alike, chunksize=16), strict=True))
     return frame["path"].map(lambda path: digests.get(path, path))
 
 
@@ -146,19 +159,21 @@ def drop_copies(
     lookup: Lookup | None = None,
     *,
     several_labels: bool = False,
+    states: Mapping[str, FileState] = MappingProxyType({}),
 ) -> tuple[pd.DataFrame, list[Rejected]]:
     """Keep one row per content; a copy in training is kept before one in another split.
 
     Copies are files of equal bytes, or with a ``lookup`` items of equal inputs. Copies of ``known_items`` are
     dropped, too. Rows of one content with different labels contradict each other and are dropped, unless they may
-    have ``several_labels``: then those of one file stay, as the events of several classes in one span do.
+    have ``several_labels``: then those of one file stay, as the events of several classes in one span do. ``states`` are as in
+    `content_keys`.
     """
     rank = frame["split"].map({"train": 0, "": 1, "valid": 2, "calibration": 3, "test": 4})
     frames = [frame.assign(row=range(len(frame)), rank=rank)]
     if known_items is not None:
         frames.insert(0, known_items.assign(row=-1, rank=-1))
     rows_of_both = pd.concat(frames, ignore_index=True)
-    rows_of_both["content"] = content_keys(rows_of_both, lookup)
+    rows_of_both["content"] = content_keys(rows_of_both, lookup, states)
     if several_labels:
         of_one_file = rows_of_both.groupby("content")["path"].transform("nunique").eq(1)
         rows_of_both.loc[of_one_file, "content"] += JOIN + rows_of_both["label"]
@@ -201,6 +216,12 @@ def _size(path: str) -> int:
     except (OSError, ValueError):
         return 0
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
+def _content(states: Mapping[str, FileState], path: str) -> tuple[int, str]:
+    """Size of a file and a digest of parts of it; its path instead of a digest if it cannot be read."""
+    state = states.get(path) or FileState.read(path)
+    return (0, path) if state is None else state.content
 
 
 def _digest(path: str) -> str:

@@ -34,8 +34,10 @@ NEIGHBOURS, SAMPLE = 16, 200
 CELLED, CELL, PROBES = 20_000, 1000, 8
 #: Passes of the search for the centres of cells, and files of each cell from which they are found.
 ROUNDS, PER_CELL = 5, 30
-#: Number of similarities and of pairs in memory at once.
-_SIMILARITIES, _PAIRS = 2**22, 4096
+#: Number of similarities, of pairs and of correlations in memory at once.
+_SIMILARITIES, _PAIRS, _CORRELATIONS = 2**20, 4096, 1024
+#: The nearest files are compared first: up to these ranks, one after the other.
+_RANKS = (1, 3, 7, NEIGHBOURS)
 #: The lowest frequencies of a spectrum, which hold most of a picture: up to `LOWEST` - 1 along each axis.
 LOWEST = 6
 
@@ -61,9 +63,9 @@ def find_clusters(
 
     Each picture is compared with its `NEIGHBOURS` nearest ones by the magnitudes of the lowest
     frequencies of their thumbnails, which do not change with a shift. Pairs are near-duplicates if they
-    correlate by at least `duplicate_threshold`, learnt from `SAMPLE` files of all labels. A cluster with
-    more than half of a class is ungrouped, because the class could not be split otherwise. The result
-    is deterministic. Files need 3 kB each; of more than `CELLED` files, the nearest are searched in cells, in a
+    correlate by at least `duplicate_threshold`, learnt from `SAMPLE` files of all labels. Equal thumbnails are one
+    picture. A cluster with more than half of a class is ungrouped, because the class could not be split otherwise. The
+    result is deterministic. Files need 2 kB each; of more than `CELLED` pictures, the nearest are searched in cells, in a
     time that grows nearly as their number.
 
     Parameters
@@ -74,15 +76,8 @@ def find_clusters(
     """
     visible = np.flatnonzero(np.ptp(thumbnails, axis=(1, 2)))
     n_files = int(files.max(initial=-1)) + 1
-    seen = thumbnails if len(visible) == len(thumbnails) else thumbnails[visible]  # no copy
-    lowest = _lowest_frequencies(seen)
-    first, second = _candidates(np.abs(lowest), files[visible])
-    threshold = _learn_threshold(seen, files[visible], labels[visible])
-    alike = _may_correlate(lowest, first, second, threshold)
-    first, second = first[alike], second[alike]
-    alike = _pair_correlations(seen, first, second) >= threshold
-    first, second = visible[first[alike]], visible[second[alike]]
-    of_file = components(files[first], files[second], n_files)
+    threshold = _learn_threshold(thumbnails, files, labels, visible)
+    of_file = _linked(thumbnails, files, visible, n_files, threshold)
     size = pd.Series(files).groupby(of_file[files]).nunique()
     ungrouped = _majority_clusters(of_file[files], files, labels) & set(size.index[size > 1])
     clusters = [c for c in size.index[size > 1] if c not in ungrouped]
@@ -176,60 +171,165 @@ def duplicate_threshold(
 
 def _spectra(thumbnails: NDArray[np.uint8]) -> NDArray[np.complexfloating]:
     """Spectra [n, side, side // 2 + 1] of grey values with mean 0 and norm 1; zeros for a picture of one colour."""
+    from scipy.fft import (
+        rfft2,
+    )  # a sixth of the time of NumPy's, which transforms one row at a time
+
     values = thumbnails.astype(np.float32)
     values -= values.mean(axis=(1, 2), keepdims=True)  # exact: a multiple of 1 / 1024
     norms = np.sqrt(np.einsum("nij,nij->n", values, values))
     values /= np.maximum(norms, 1e-6)[:, None, None]
-    return np.fft.rfft2(values)
+    return rfft2(values)
 
 
-def _lowest_frequencies(thumbnails: NDArray[np.uint8]) -> NDArray[np.complexfloating]:
-    """The lowest frequencies of each spectrum, complex64 [n, 66], row by row."""
-    lowest = np.empty((len(thumbnails), 2 * LOWEST - 1, LOWEST), np.complex64)
+def _lowest_frequencies(
+    thumbnails: NDArray[np.uint8], rows: NDArray[np.int64]
+) -> NDArray[np.complexfloating]:
+    """The lowest frequencies of the spectra of rows, complex64 [n, 66], row by row."""
+    lowest = np.empty((len(rows), 2 * LOWEST - 1, LOWEST), np.complex64)
     vertical = [*range(LOWEST), *range(1 - LOWEST, 0)]
-    for rows in _blocks(len(thumbnails), _PAIRS):
-        lowest[rows] = _spectra(thumbnails[rows])[:, vertical, :LOWEST]
-    return lowest.reshape(len(thumbnails), -1)
+
+    def of(block: slice) -> None:
+        lowest[block] = _spectra(thumbnails[rows[block]])[:, vertical, :LOWEST]
+
+    with ThreadPoolExecutor() as pool:
+        [*pool.map(of, _blocks(len(rows), _CORRELATIONS))]
+    return lowest.reshape(len(rows), (2 * LOWEST - 1) * LOWEST)
 
 
-def _candidates(
-    magnitudes: NDArray[np.floating], files: NDArray[np.int64]
+def _linked(
+    thumbnails: NDArray[np.uint8],
+    files: NDArray[np.int64],
+    visible: NDArray[np.int64],
+    n_files: int,
+    threshold: float,
+) -> NDArray[np.integer]:
+    """Component of each file in the graph of near-duplicates, which has edges between ``visible`` rows.
+
+    Pairs of files that others connect are not compared: of a burst, most pairs.
+    """
+    equal = visible[_first_equal(thumbnails, visible)]
+    copies, rows = visible[equal != visible], visible[equal == visible]
+    originals = equal[equal != visible]
+    # A picture correlates with itself, but for rounding: asked once for all copies of it.
+    copied, of_copy = np.unique(originals, return_inverse=True)
+    alike = (_pair_correlations(thumbnails, copied, copied) >= threshold)[of_copy]
+    first, second = files[originals[alike]], files[copies[alike]]
+    lowest = _lowest_frequencies(thumbnails, rows)
+    near = _nearest_rows(_unit_magnitudes(lowest), files[rows])
+    others = _norms_of_others(lowest)
+    component, before = components(first, second, n_files), 0
+    for rank in _RANKS:
+        one, other = _pairs(near[:, before:rank], component[files[rows]])
+        alike = _may_correlate(lowest, others, one, other, threshold)
+        one, other = rows[one[alike]], rows[other[alike]]
+        alike = _pair_correlations(thumbnails, one, other) >= threshold
+        first = np.concatenate([first, files[one[alike]]])
+        second = np.concatenate([second, files[other[alike]]])
+        component, before = components(first, second, n_files), rank
+    return component
+
+
+def _first_equal(thumbnails: NDArray[np.uint8], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of each of the rows the number of the first that equals it; mostly its own."""
+    words = thumbnails.reshape(len(thumbnails), THUMBNAIL**2).view(np.uint64)
+    weights = np.random.default_rng(0).integers(1, 2**63, words.shape[1], np.uint64)
+    hashes = np.empty(len(rows), np.uint64)
+    for block in _blocks(len(rows), _PAIRS):
+        hashes[block] = words[rows[block]] @ weights
+    _, first, of_row = np.unique(hashes, return_index=True, return_inverse=True)
+    found, numbers = first[of_row], np.arange(len(rows))
+    later = np.flatnonzero(found != numbers)
+    for block in _blocks(len(later), _PAIRS):
+        some = later[block]
+        differ = (words[rows[some]] != words[rows[found[some]]]).any(axis=1)  # with an equal hash
+        found[some[differ]] = some[differ]
+    return found
+
+
+def _pairs(
+    near: NDArray[np.int32], component: NDArray[np.integer]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs of each row and its nearest rows of other files; each pair occurs once."""
+    """Pairs of each row and those near it, if they are of different components; each pair occurs once."""
+    n, numbers = len(near), [np.empty(0, np.int64)]
+    for others in near.T:
+        row = np.flatnonzero((others >= 0) & (component[others] != component))
+        other = others[row].astype(np.int64)
+        numbers.append(np.minimum(row, other) * n + np.maximum(row, other))
+    return np.divmod(np.unique(np.concatenate(numbers)), max(1, n))
+
+
+def _unit_magnitudes(frequencies: NDArray[np.complexfloating]) -> NDArray[np.floating]:
+    """Magnitudes of each row, with norm 1."""
+    magnitudes = np.abs(frequencies)
+    for block in _blocks(len(magnitudes), _PAIRS):
+        norms = np.linalg.norm(magnitudes[block], axis=1, keepdims=True)
+        magnitudes[block] /= np.maximum(norms, 1e-9)
+    return magnitudes
+
+
+def _nearest_rows(magnitudes: NDArray[np.floating], files: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The rows of other files that are nearest to each row [n, k], the nearest first; -1 for none."""
     n = len(magnitudes)
-    k = min(NEIGHBOURS, n - 1)
-    if k < 1:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    magnitudes = magnitudes / np.maximum(np.linalg.norm(magnitudes, axis=1, keepdims=True), 1e-9)
-    similar, near = np.full((n, k), -1, np.float32), np.zeros((n, k), np.int64)
+    k = min(NEIGHBOURS, max(0, n - 1))
+    similar, near = np.full((n, k), -1, np.float32), np.full((n, k), -1, np.int32)
+    several = len(np.unique(files)) < n  # rows of a file
 
     def compare(rows: NDArray[np.int64], others: NDArray[np.int64]) -> None:
+        of_others = magnitudes[others]
         for block in _blocks(len(rows), max(1, _SIMILARITIES // max(1, len(others)))):
             of_block = rows[block]
-            found = magnitudes[of_block] @ magnitudes[others].T
-            found[files[of_block, None] == files[others]] = -1
-            nearest = _largest(found, k)
-            found = np.take_along_axis(found, nearest, 1)
-            both = np.concatenate([similar[of_block], found], axis=1)
-            numbers = np.concatenate([near[of_block], others[nearest]], axis=1)
-            best = _largest(both, k)
-            similar[of_block] = np.take_along_axis(both, best, 1)
-            near[of_block] = np.take_along_axis(numbers, best, 1)
+            found = magnitudes[of_block] @ of_others.T
+            if several:
+                found[files[of_block, None] == files[others]] = -1
+            else:
+                itself = np.minimum(np.searchsorted(others, of_block), len(others) - 1)
+                here = np.flatnonzero(others[itself] == of_block)
+                found[here, itself[here]] = -1
+            best, numbers = similar[of_block], near[of_block]
+            if (best == -1).all():
+                nearest = _largest(found, k)
+                best[:, : nearest.shape[1]] = np.take_along_axis(found, nearest, 1)
+                numbers[:, : nearest.shape[1]] = others[nearest]
+            else:
+                _take_larger(best, numbers, found, others)
+            similar[of_block], near[of_block] = best, numbers
 
-    if n <= CELLED:
+    if k and n <= CELLED:
         compare(np.arange(n), np.arange(n))
-    else:
+    elif k:
         cells = _nearest_cells(magnitudes)
         inside = _members(cells[:, 0])
-        empty = np.empty(0, np.int64)
         with ThreadPoolExecutor() as pool:
             # Each row is in one cell of a rank: threads write to different rows.
             for of_rank in cells.T:
-                rows = _members(of_rank)
-                [*pool.map(compare, rows.values(), [inside.get(c, empty) for c in rows])]
-    of_row, real = np.repeat(np.arange(n), k).reshape(n, k), similar > -1
-    numbers = np.minimum(of_row, near) * n + np.maximum(of_row, near)
-    return np.divmod(np.unique(numbers[real]), n)
+                rows = {c: of_cell for c, of_cell in _members(of_rank).items() if c in inside}
+                [*pool.map(compare, rows.values(), [inside[c] for c in rows])]
+    order = np.argsort(-similar, axis=1, kind="stable")
+    near[similar == -1] = -1
+    return np.take_along_axis(near, order, 1)
+
+
+def _take_larger(
+    best: NDArray[np.floating],
+    numbers: NDArray[np.int32],
+    found: NDArray[np.floating],
+    others: NDArray[np.int64],
+) -> None:
+    """Put the values of ``found`` [n, m] that are larger than the least of ``best`` [n, k] into its place, and their
+    ``others`` [m] into ``numbers``.
+    """
+    least = best.min(axis=1)
+    row, column = np.divmod(np.flatnonzero(found > least[:, None]), found.shape[1])
+    # Of each row one value at a time: the first, then the second …
+    turn = np.arange(len(row)) - np.searchsorted(row, row)
+    order = np.argsort(turn, kind="stable")
+    for of_turn in np.split(order, np.cumsum(np.bincount(turn))[:-1]) if len(row) else []:
+        rows, columns = row[of_turn], column[of_turn]
+        values, place = found[rows, columns], best[rows].argmin(axis=1)
+        larger = values > best[rows, place]
+        rows, place = rows[larger], place[larger]
+        best[rows, place], numbers[rows, place] = values[larger], others[columns[larger]]
 
 
 def _largest(values: NDArray[np.floating], k: int) -> NDArray[np.int64]:
@@ -279,21 +379,34 @@ def _nearest(
         return np.concatenate([*pool.map(of, blocks)])
 
 
+def _parts_of_frequencies() -> NDArray[np.float32]:
+    """Of each of the lowest frequencies, what its square adds to the square of a picture of norm 1."""
+    # All but the first of a row stand for two frequencies of a picture, whose squares sum to its size.
+    parts_of = np.where(np.arange(LOWEST), 2, 1) / THUMBNAIL**2
+    return np.tile(parts_of, 2 * LOWEST - 1).astype(np.float32)
+
+
+def _norms_of_others(lowest: NDArray[np.complexfloating]) -> NDArray[np.floating]:
+    """Norm of all but the lowest frequencies of each picture."""
+    parts_of, norms = _parts_of_frequencies(), np.empty(len(lowest), np.float32)
+    for block in _blocks(len(lowest), _PAIRS):
+        norms[block] = np.sqrt(np.maximum(0, 1 - np.abs(lowest[block]) ** 2 @ parts_of))
+    return norms
+
+
 def _may_correlate(
     lowest: NDArray[np.complexfloating],
+    others: NDArray[np.floating],
     first: NDArray[np.int64],
     second: NDArray[np.int64],
     least: float,
 ) -> NDArray[np.bool_]:
-    """Which pairs can correlate by ``least``: their lowest frequencies do, if all others agree.
+    """Which pairs can correlate by ``least``: their lowest frequencies do, if all ``others`` agree.
 
     That takes a tenth of the time of a correlation. By the inequality of Cauchy and Schwarz, the other frequencies
     add at most the product of their norms.
     """
-    # All but the first of a row stand for two frequencies of a picture, whose squares sum to its size.
-    parts_of = np.where(np.arange(LOWEST), 2, 1) / THUMBNAIL**2
-    parts_of = np.tile(parts_of, 2 * LOWEST - 1).astype(np.float32)
-    others = np.sqrt(np.maximum(0, 1 - np.abs(lowest) ** 2 @ parts_of))
+    parts_of = _parts_of_frequencies()
     shifts = np.arange(-SHIFT, SHIFT + 1)
     vertical, horizontal = np.array([*range(LOWEST), *range(1 - LOWEST, 0)]), np.arange(LOWEST)
     turns = (
@@ -315,8 +428,12 @@ def _may_correlate(
 
 
 def _learn_threshold(
-    thumbnails: NDArray[np.uint8], files: NDArray[np.int64], labels: NDArray[np.str_]
+    thumbnails: NDArray[np.uint8],
+    files: NDArray[np.int64],
+    labels: NDArray[np.str_],
+    visible: NDArray[np.int64],
 ) -> float:
+    files, labels = files[visible], labels[visible]
     shuffled = np.random.default_rng(0).permutation(len(labels))
     each = max(4, SAMPLE // max(1, len(np.unique(labels))))
     table = pd.DataFrame({"row": shuffled, "label": labels[shuffled]})
@@ -324,7 +441,8 @@ def _learn_threshold(
     rows = some["row"].to_numpy()
     pairs = np.triu(files[rows, None] != files[rows], 1)
     same_label = labels[rows, None] == labels[rows]
-    correlations = correlation(thumbnails[rows], thumbnails[rows])
+    some_thumbnails = thumbnails[visible[rows]]
+    correlations = correlation(some_thumbnails, some_thumbnails)
     return duplicate_threshold(correlations[pairs & ~same_label], correlations[pairs & same_label])
 
 
@@ -337,15 +455,17 @@ def _pair_correlations(
         return _largest_correlation(one.conj() * other)
 
     with ThreadPoolExecutor() as pool:
-        parts = [*pool.map(of, _blocks(len(first), _PAIRS))]
+        parts = [*pool.map(of, _blocks(len(first), _CORRELATIONS))]
     return np.concatenate([np.empty(0), *parts])
 
 
 def _largest_correlation(spectra: NDArray[np.complexfloating]) -> NDArray[np.float64]:
     """The largest correlation of each cross spectrum [n, side, side // 2 + 1]."""
-    shifted = np.fft.irfft2(spectra, s=(THUMBNAIL, THUMBNAIL))
-    near = np.roll(shifted, (SHIFT, SHIFT), axis=(1, 2))[:, : 2 * SHIFT + 1, : 2 * SHIFT + 1]
-    return near.max(axis=(1, 2))
+    from scipy.fft import ifft, irfft
+
+    near = np.arange(-SHIFT, SHIFT + 1)  # of a shift that is not near, nothing is computed
+    columns = ifft(spectra, axis=1)[:, near]
+    return irfft(columns, THUMBNAIL, axis=2)[:, :, near].max(axis=(1, 2))
 
 
 def _blocks(n: int, size: int) -> list[slice]:

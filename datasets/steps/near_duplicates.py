@@ -62,10 +62,12 @@ def group_near_duplicates(items: Items, asked: Asked) -> Items:
     number = frame["path"].map(of_path).where(free, -1).fillna(-1).astype(int)
     groups_in = frame.loc[frame["group"].ne("")].groupby(number)["group"].unique()
     first, group = next_number(frame["group"]), frame["group"].copy()
-    for cluster in range(len(duplicates.sizes)):
-        groups = groups_in.get(cluster, [])
-        name = groups[0] if len(groups) == 1 else f"near-duplicates {first + cluster}"
-        group[number.eq(cluster) & frame["group"].eq("")] = name
+    names = [f"near-duplicates {first + cluster}" for cluster in range(len(duplicates.sizes))]
+    for cluster, groups in groups_in.items():
+        if cluster >= 0 and len(groups) == 1:
+            names[cluster] = groups[0]
+    joining = number.ge(0) & frame["group"].eq("")
+    group[joining] = [names[cluster] for cluster in number[joining]]
     found = NearDuplicates(tuple(duplicates.sizes), tuple(duplicates.ungrouped))
     log.debug("near-duplicates took %.1f s", time.monotonic() - began)
     for level, line in describe.near_duplicates_found(found):

@@ -95,6 +95,7 @@ def leave_out_copies(items: Items, asked: Asked) -> Items:
         frame,
         lookup=items.fact(Inputs).lookup,
         several_labels=not asked.options.learned,
+        states={path: look.state for path, look in items.fact(Looks).of.items()},
     )
     return replace(items, frame=frame).leaving_out(copies).knowing(Labelled(spans))
 

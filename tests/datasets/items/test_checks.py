@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 
 from datasets.core.errors import Rejected, SecondhandError
-from datasets.items.checks import apply_corrections, corrected_by_hand
+from datasets.core.file_state import FileState
+from datasets.items import checks
+from datasets.items.checks import apply_corrections, content_keys, corrected_by_hand
 from datasets.items.describe import summary
 from datasets.items.facts import Corrections
 from datasets.steps.reading import load_table
@@ -78,6 +80,30 @@ def test_one_content_under_two_labels_is_taken_out(root: Path) -> None:
     assert "labelled 'dog' and 'unknown'" in rejected["vier.png"]
     assert len(table.frame) == 6
     assert table.unknown_items.empty
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_copies_are_files_of_equal_bytes_and_few_are_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, opened: bool
+) -> None:
+    """Recordings of one length have equal sizes. Two that differ where no part is looked at are read, and are no copies."""
+    recordings = {name: bytearray(os.urandom(200_000)) for name in ("a", "b", "c")}
+    recordings["a again"] = recordings["a"]
+    recordings["almost a"] = bytearray(recordings["a"])
+    recordings["almost a"][5000] ^= 1
+    recordings["short"] = bytearray(b"short")
+    for name, content in recordings.items():
+        (tmp_path / name).write_bytes(content)
+    paths = [*map(str, sorted(tmp_path.iterdir())), str(tmp_path / "missing")]
+    states = {path: state for path in paths if (state := FileState.read(path))}
+    whole, read = list[str](), checks._digest
+    monkeypatch.setattr(checks, "_digest", lambda path: whole.append(Path(path).name) or read(path))
+    keys = content_keys(pd.DataFrame({"path": paths}), states=states if opened else {})
+    of = dict(zip((Path(path).name for path in paths), keys, strict=True))
+    assert of["a"] == of["a again"]
+    assert len(set(of.values())) == len(paths) - 1
+    assert sorted(whole) == ["a", "a again", "almost a"]
+    assert of["missing"] == str(tmp_path / "missing")
 
 
 def test_copies_across_the_parts_stay_in_training(tmp_path: Path) -> None:

@@ -282,6 +282,95 @@ def test_among_many_files_the_same_copies_are_found(monkeypatch):
     assert (in_cells.number == among_all.number).all()
 
 
+def hard_set() -> tuple[np.ndarray, np.ndarray]:
+    """Thumbnails and labels: 60 equal pictures, bursts of 40 and 25 frames, pictures of one colour, pairs, and others.
+
+    More frames are alike than each is compared with.
+    """
+    rng = np.random.default_rng(3)
+    coarse = rng.integers(40, 216, (403, 6, 6), dtype=np.uint8)
+    scenes = np.stack([np.asarray(Image.fromarray(one).resize((32, 32))) for one in coarse])
+
+    def frames(scene: np.ndarray, count: int) -> np.ndarray:
+        moved = [np.roll(scene, rng.integers(-2, 3, 2), (0, 1)) for _ in range(count)]
+        light = rng.uniform(0.6, 1.1, (count, 1, 1))
+        return np.clip(moved * light + rng.normal(0, 2, (count, 32, 32)), 0, 255).astype(np.uint8)
+
+    burst, short = frames(scenes[1], 40), frames(scenes[2], 25)
+    pairs = np.concatenate([frames(scene, 1) for scene in scenes[303:343]])
+    same, flat = np.repeat(scenes[:1], 60, 0), np.full((20, 32, 32), 77, np.uint8)
+    thumbnails = np.concatenate([same, burst, short, pairs, flat, scenes[3:]])
+    labels = np.array([*"a" * 60, *"b" * 40, *"c" * 25, *"abcd" * 10, *"abcd" * 5, *"bcda" * 100])
+    order = rng.permutation(len(thumbnails))
+    return thumbnails[order], labels[order]
+
+
+@pytest.mark.parametrize("cells", [False, True])
+def test_of_bursts_copies_and_flat_pictures_the_clusters_are_those_of_all_pairs(cells, monkeypatch):
+    from scipy.sparse.csgraph import connected_components
+
+    if cells:
+        monkeypatch.setattr(duplicates, "CELLED", 100)
+        monkeypatch.setattr(duplicates, "CELL", 40)
+    thumbnails, labels = hard_set()
+    clusters = find_clusters(thumbnails, np.arange(len(labels)), labels)
+    visible = np.flatnonzero(np.ptp(thumbnails, axis=(1, 2)))
+    assert len(labels) - len(visible) == 20
+    alike = correlation_at_all_shifts(thumbnails[visible]) >= 0.85
+    _, of_visible = connected_components(alike, directed=False)
+    expected = np.full(len(labels), -1)
+    expected[visible] = of_visible
+    sizes = np.bincount(of_visible)
+    assert sorted(clusters.sizes) == [*[2] * 40, 25, 40, 60] == sorted(sizes[sizes > 1])
+    for number in range(len(clusters.sizes)):
+        assert len(set(expected[clusters.number == number])) == 1
+
+
+def test_equal_pictures_of_one_file_join_only_other_files():
+    """Windows of one recording are not compared; silence of two recordings connects them."""
+    rng = np.random.default_rng(0)
+    silence, quiet, *others = rng.integers(0, 256, (32, 32, 32), dtype=np.uint8)
+    thumbnails = np.stack([silence, silence, silence, quiet, quiet, *others])
+    files = np.array([0, 0, 1, 2, 2, *range(3, 33)])
+    clusters = find_clusters(thumbnails, files, np.array([*"aaabb", *"abc" * 10]))
+    assert clusters.sizes == [2]
+    assert clusters.number.tolist() == [0, 0, 0] + [-1] * 32
+
+
+@pytest.mark.parametrize("rows_of_a_file", [1, 3])
+def test_with_all_cells_searched_the_nearest_are_those_of_all_rows(rows_of_a_file, monkeypatch):
+    """The reference sorts the similarities to all rows."""
+    monkeypatch.setattr(duplicates, "CELLED", 100)
+    monkeypatch.setattr(duplicates, "CELL", 1 + 900 // duplicates.PROBES)
+    points = np.abs(np.random.default_rng(0).normal(size=(900, 66))).astype(np.float32)
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    files = np.arange(900) // rows_of_a_file
+    near = duplicates._nearest_rows(points, files)
+    similar = points.astype(np.float64) @ points.T.astype(np.float64)
+    similar[files[:, None] == files] = -1
+    expected = np.argsort(-similar, axis=1)[:, : duplicates.NEIGHBOURS]
+    assert (near == expected).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_pictures_of_one_colour_are_in_no_cluster(count):
+    thumbnails = np.full((count, 32, 32), 200, np.uint8)
+    clusters = find_clusters(thumbnails, np.arange(count), np.array(["a"] * count, str))
+    assert clusters.number.tolist() == [-1] * count
+    assert clusters.sizes == clusters.ungrouped == []
+
+
+def test_different_pictures_of_an_equal_hash_are_different():
+    weights = [int(w) for w in np.random.default_rng(0).integers(1, 2**63, 128, np.uint64)]
+    odd = next(n for n in range(1, 128) if weights[n] % 2)
+    words = np.zeros((4, 128), np.uint64)
+    words[:2, 0] = 12345
+    words[2, odd] = 12345 * weights[0] * pow(weights[odd], -1, 2**64) % 2**64
+    thumbnails = words.view(np.uint8).reshape(4, 32, 32)
+    assert duplicates._first_equal(thumbnails, np.arange(4)).tolist() == [0, 0, 2, 3]
+    assert duplicates._first_equal(thumbnails, np.array([1, 3])).tolist() == [0, 1]
+
+
 @pytest.fixture
 def outing(tmp_path: Path) -> Path:
     """Six hourly sessions with four photos of each of two classes, and a later near-duplicate."""
