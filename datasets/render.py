@@ -361,3 +361,7 @@ def _run(options: RenderSettings) -> int:
     for item in rejected:
         print(f"left out: {item}", file=sys.stderr)
     return 3 if rejected else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
