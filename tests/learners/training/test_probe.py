@@ -261,6 +261,7 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def noted(*args, groups: np.ndarray | None = None, **kwargs):
         if not (folder / "groups.json").exists():  # later fits are of more files
             assert groups is not None
+            assert kwargs["device"] == torch.device("cpu"), "that of the training"
             (folder / "groups.json").write_text(json.dumps(np.bincount(groups).tolist()))
         return fit(*args, groups=groups, **kwargs)
 
