@@ -71,6 +71,9 @@ def run_folder(settings: Settings) -> Iterator[Path]:
     resuming = settings.run.resume is not None
     if not resuming and folder.exists() and not (folder.is_dir() and is_empty(folder)):
         if not settings.run.overwrite:
+            if (folder / LOCK).exists():  # another run may be writing, which nothing replaces
+                with locked(folder):
+                    pass
             raise SecondhandError(
                 f"--out {folder} already exists. Choose another folder or give --overwrite"
             )

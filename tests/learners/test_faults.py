@@ -337,10 +337,9 @@ def test_of_two_runs_in_a_folder_the_second_is_refused(pictures, whole, tmp_path
         before = {file: file.stat().st_mtime_ns for file in run.rglob("*")}
         message = rf"{run} is in use by process {owner.pid} on .*Wait"
         words = ["--data", str(pictures), *QUICK, "--out", str(run), "--overwrite"]
-        with pytest.raises(SecondhandError, match=message):
-            main(words)
-        with pytest.raises(SecondhandError, match=message):
-            main(["--resume", str(run)])
+        for call in (words, words[:-1], ["--resume", str(run)]):
+            with pytest.raises(SecondhandError, match=message):
+                main(call)
         assert {file: file.stat().st_mtime_ns for file in run.rglob("*")} == before
         owner.kill()
         owner.wait()
