@@ -83,10 +83,12 @@ def usable_rows(
     else:
         # What is missing at the end of a recording changes no span before it.
         limits = frame.reindex(columns=["start", "end"])
-        whole = frozenset(frame["path"][limits.isna().any(axis=1)])
+        whole = set(frame["path"][limits.isna().any(axis=1)])
+        # Of pictures none, so that little is sent to the processes with each few files.
+        in_spans = frozenset(matching) - whole
         # A damaged file may crash its decoder; that rejects the file and does not end the run.
         checks = check_files_isolated(
-            partial(_check, kind=of, whole=whole, settings=dict(settings)), matching
+            partial(_check, kind=of, in_spans=in_spans, settings=dict(settings)), matching
         )
         results |= zip(matching, checks, strict=True)
     bad = [result for result in results.values() if isinstance(result, Rejected)]
@@ -98,11 +100,11 @@ def usable_rows(
 
 
 def _check(
-    path: str, kind: Kind, whole: Collection[str], settings: Mapping[str, Any]
+    path: str, kind: Kind, in_spans: Collection[str], settings: Mapping[str, Any]
 ) -> PictureInfo | None:
-    """What a kind's look at a file gives. ``whole`` : recordings that must not be cut off."""
+    """What a kind's look at a file gives. ``in_spans`` : recordings of which only spans are used, so that they may be cut off."""
     _check_exists(path)
-    return kind.look(path, path in whole, settings)
+    return kind.look(path, path not in in_spans, settings)
 
 
 def _check_exists(path: str) -> None:
