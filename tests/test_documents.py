@@ -39,7 +39,16 @@ def test_each_page_is_reached_from_the_front() -> None:
 
 
 #: Flags of other programs and of the benchmarks. (Another test runs the commands.)
-OTHERS = {"--force-directories", "--small", "--rounds", "--peers", "--wheel", "--preload"}
+OTHERS = {
+    "--force-directories",
+    "--small",
+    "--rounds",
+    "--peers",
+    "--wheel",
+    "--preload",
+    "--read",
+    "--stages",
+}
 
 
 def test_each_flag_that_is_named_is_there() -> None:

@@ -8,11 +8,11 @@ import logging
 import os
 import stat
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,8 @@ from datasets.kinds.base import KINDS, Kind, PictureInfo
 
 if TYPE_CHECKING:
     from datasets.kinds.lookup import Lookup
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -81,10 +83,12 @@ def usable_rows(
     else:
         # What is missing at the end of a recording changes no span before it.
         limits = frame.reindex(columns=["start", "end"])
-        whole = frozenset(frame["path"][limits.isna().any(axis=1)])
+        whole = set(frame["path"][limits.isna().any(axis=1)])
+        # Of pictures none, so that little is sent to the processes with each few files.
+        in_spans = frozenset(matching) - whole
         # A damaged file may crash its decoder; that rejects the file and does not end the run.
         checks = check_files_isolated(
-            partial(_check, kind=of, whole=whole, settings=dict(settings)), matching
+            partial(_check, kind=of, in_spans=in_spans, settings=dict(settings)), matching
         )
         results |= zip(matching, checks, strict=True)
     bad = [result for result in results.values() if isinstance(result, Rejected)]
@@ -96,11 +100,11 @@ def usable_rows(
 
 
 def _check(
-    path: str, kind: Kind, whole: Collection[str], settings: Mapping[str, Any]
+    path: str, kind: Kind, in_spans: Collection[str], settings: Mapping[str, Any]
 ) -> PictureInfo | None:
-    """What a kind's look at a file gives. ``whole`` : recordings that must not be cut off."""
+    """What a kind's look at a file gives. ``in_spans`` : recordings of which only spans are used, so that they may be cut off."""
     _check_exists(path)
-    return kind.look(path, path in whole, settings)
+    return kind.look(path, path not in in_spans, settings)
 
 
 def _check_exists(path: str) -> None:
@@ -135,21 +139,20 @@ def content_keys(
     if lookup:
         return lookup.content_keys(frame)
     unique = list(frame["path"].unique())
-    with ThreadPoolExecutor(cores()) as pool:
-        sizes = dict(zip(unique, pool.map(_size, unique, chunksize=64), strict=True))
-        # Files of different size are no copies: only the others are read.
-        shared_sizes = {n for n, count in Counter(sizes.values()).items() if n and count > 1}
-        same_size = [path for path in unique if sizes[path] in shared_sizes]
-        # Recordings of one length have one size: whole files are read only if parts of them are equal, too. No parts
-        # of a file in a bucket are known.
-        whole = {sizes[path] for path in same_size if is_address(path)}
-        in_parts = [path for path in same_size if sizes[path] not in whole]
-        contents = dict(
-            zip(in_parts, pool.map(partial(_content, states), in_parts, chunksize=16), strict=True)
-        )
-        shared = {content for content, count in Counter(contents.values()).items() if count > 1}
-        alike = [path for path in same_size if contents.get(path) in shared or path not in contents]
-        digests = dict(zip(alike, pool.map(_digest, alike, chunksize=16), strict=True))
+    sizes = {path: state.size for path in unique if (state := states.get(path))}
+    sizes |= _of_each(_size, [path for path in unique if path not in sizes])
+    # Files of different size are no copies: only the others are read.
+    shared_sizes = {n for n, count in Counter(sizes.values()).items() if n and count > 1}
+    same_size = [path for path in unique if sizes[path] in shared_sizes]
+    # Recordings of one length have one size: whole files are read only if parts of them are equal, too. No parts
+    # of a file in a bucket are known.
+    whole = {sizes[path] for path in same_size if is_address(path)}
+    in_parts = [path for path in same_size if sizes[path] not in whole]
+    contents = {path: state.content for path in in_parts if (state := states.get(path))}
+    contents |= _of_each(_content, [path for path in in_parts if path not in contents])
+    shared = {content for content, count in Counter(contents.values()).items() if count > 1}
+    alike = [path for path in same_size if path not in contents or contents[path] in shared]
+    digests = _of_each(_digest, alike)
     return frame["path"].map(lambda path: digests.get(path, path))
 
 
@@ -218,9 +221,17 @@ def _size(path: str) -> int:
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
-def _content(states: Mapping[str, FileState], path: str) -> tuple[int, str]:
+def _of_each(function: Callable[[str], T], paths: Sequence[str]) -> dict[str, T]:
+    """What a function gives for each file, in threads; a future for each file would take longer than its size."""
+    chunks = [paths[first : first + 64] for first in range(0, len(paths), 64)]
+    with ThreadPoolExecutor(cores()) as pool:
+        found = pool.map(lambda chunk: [function(path) for path in chunk], chunks)
+        return dict(zip(paths, (one for chunk in found for one in chunk), strict=True))
+
+
+def _content(path: str) -> tuple[int, str]:
     """Size of a file and a digest of parts of it; its path instead of a digest if it cannot be read."""
-    state = states.get(path) or FileState.read(path)
+    state = FileState.read(path)
     return (0, path) if state is None else state.content
 
 

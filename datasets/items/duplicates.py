@@ -65,8 +65,8 @@ def find_clusters(
     frequencies of their thumbnails, which do not change with a shift. Pairs are near-duplicates if they
     correlate by at least `duplicate_threshold`, learnt from `SAMPLE` files of all labels. Equal thumbnails are one
     picture. A cluster with more than half of a class is ungrouped, because the class could not be split otherwise. The
-    result is deterministic. Files need 2 kB each; of more than `CELLED` pictures, the nearest are searched in cells, in a
-    time that grows nearly as their number.
+    result is deterministic. A file needs 2.5 kB beside its thumbnail; of more than `CELLED` pictures, the nearest are searched in
+    cells, in a time that grows nearly as their number.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ def group_near_duplicates(items: Items, asked: Asked) -> Items:
     groups_in = frame.loc[frame["group"].ne("")].groupby(number)["group"].unique()
     first, group = next_number(frame["group"]), frame["group"].copy()
     names = [f"near-duplicates {first + cluster}" for cluster in range(len(duplicates.sizes))]
-    for cluster, groups in groups_in.items():
+    for cluster, groups in zip(groups_in.index.tolist(), groups_in, strict=True):
         if cluster >= 0 and len(groups) == 1:
             names[cluster] = groups[0]
     joining = number.ge(0) & frame["group"].eq("")

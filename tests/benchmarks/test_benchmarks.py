@@ -61,6 +61,20 @@ def test_each_is_tried_and_backs_a_figure() -> None:
     assert len([*FOLDER.glob("*.py")]) <= 25
 
 
+def test_the_time_of_a_stage_is_without_that_of_stages_within_it(monkeypatch) -> None:
+    from benchmarks import bench_many_files
+
+    clock = iter(range(0, 1000, 10))
+    monkeypatch.setattr(bench_many_files, "worked", lambda: next(clock) / 2)
+    monkeypatch.setattr(bench_many_files.time, "monotonic", lambda: 0.0)
+    stages = bench_many_files.Stages()
+    inner = stages.timed("inner", lambda: "done")
+    outer = stages.timed("outer", lambda: [inner(), inner()])
+    assert outer() == ["done", "done"]
+    # Of eight readings 5 s apart, two pairs enclose the inner stage, and the last follows the outer one.
+    assert stages.end() == {"start and end": (5.0, 0.0), "outer": (15.0, 0.0), "inner": (10.0, 0.0)}
+
+
 class Here(_shared.Side):
     """A side of a comparison that works in this process when told to."""
 
