@@ -166,6 +166,7 @@ def _run(
     multiprocessing.set_start_method(method, force=True)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # what the server has found is not of this environment
     sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     os.chdir(folder)
     for number, name in ((1, "out"), (2, "err")):

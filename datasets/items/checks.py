@@ -145,7 +145,7 @@ def content_keys(
     shared_sizes = {n for n, count in Counter(sizes.values()).items() if n and count > 1}
     same_size = [path for path in unique if sizes[path] in shared_sizes]
     # Recordings of one length have one size: whole files are read only if parts of them are equal, too. No parts
-    # of a file in a bucket are known.
+    # of a file at an address are known.
     whole = {sizes[path] for path in same_size if is_address(path)}
     in_parts = [path for path in same_size if sizes[path] not in whole]
     contents = {path: state.content for path in in_parts if (state := states.get(path))}

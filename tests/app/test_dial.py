@@ -63,11 +63,10 @@ def test_each_step_answers_as_its_flags_do(site, name: str) -> None:
         )
         assert f"It answers {answered} of 36 calibration files" in dial.effect(number)
         assert point.limits in dial.effect(number)
-        assert point.rule in dial.effect(number)
+        said = dial.effect(number).striptags()
+        assert point.rule in said
         if point.overrides:
-            assert f"As a flag of predict, evaluate and adjust: {point.rule}." in dial.effect(
-                number
-            )
+            assert f"As a flag of predict, evaluate and adjust: {point.rule}." in said
         counts.add(answered)
     assert len(counts) > 2, "the steps differ"
 

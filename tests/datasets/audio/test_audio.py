@@ -312,7 +312,7 @@ def test_what_is_no_file_is_refused(tmp_path):
     refuse(tmp_path, "not a file, but a folder, a pipe")
     if hasattr(os, "mkfifo"):  # opening a pipe must not hang
         os.mkfifo(tmp_path / "a.wav")
-        refuse(tmp_path / "a.wav", "not a file, but a folder, a pipe")
+        refuse(tmp_path / "a.wav", "a pipe, socket or device, not a file")
 
 
 def with_sample(value):

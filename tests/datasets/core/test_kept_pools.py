@@ -21,6 +21,7 @@ from datasets.core.processes import (
 from tests.forks import crash, until
 
 pytestmark = [
+    pytest.mark.forks,
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone"),
 ]

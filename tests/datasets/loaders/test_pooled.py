@@ -32,6 +32,7 @@ from datasets.loaders.blocks import (
 from tests.forks import crash
 
 pytestmark = [
+    pytest.mark.forks,
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone"),
 ]

@@ -68,7 +68,7 @@ def test_the_catalog_lists_and_downloads_events(
 ) -> None:
     lookalikes.event(server, tmp_path)
     assert catalog.main([]) == 0
-    assert "gwosc:EVENT       0.0 GB  no hash open data of LIGO" in capsys.readouterr().out
+    assert "gwosc:EVENT         small  no hash open data of LIGO" in capsys.readouterr().out
     assert catalog.main(["gwosc:GW150914"]) == 0
     folder, *lines = capsys.readouterr().out.splitlines()
     assert Path(folder).name == "GW150914"
