@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -229,15 +230,12 @@ def correlation_at_all_shifts(thumbnails: np.ndarray) -> np.ndarray:
     """The largest correlation of each pair, from every shift by itself."""
     values = thumbnails - thumbnails.mean((1, 2), keepdims=True)
     values /= np.linalg.norm(values, axis=(1, 2), keepdims=True)
-    shifts = range(-SHIFT, SHIFT + 1)
-    return np.max(
-        [
-            np.einsum("aij,bij->ab", values, np.roll(values, (y, x), (1, 2)))
-            for y in shifts
-            for x in shifts
-        ],
-        axis=0,
-    )
+    shifts, count = range(-SHIFT, SHIFT + 1), len(values)
+    best = np.full((count, count), -np.inf)
+    for move in itertools.product(shifts, shifts):
+        moved = np.roll(values, move, (1, 2)).reshape(count, -1)
+        np.maximum(best, values.reshape(count, -1) @ moved.T, out=best)
+    return best
 
 
 def test_the_correlation_is_the_largest_of_small_shifts():
@@ -288,7 +286,7 @@ def hard_set() -> tuple[np.ndarray, np.ndarray]:
     More frames are alike than each is compared with.
     """
     rng = np.random.default_rng(3)
-    coarse = rng.integers(40, 216, (403, 6, 6), dtype=np.uint8)
+    coarse = rng.integers(40, 216, (203, 6, 6), dtype=np.uint8)
     scenes = np.stack([np.asarray(Image.fromarray(one).resize((32, 32))) for one in coarse])
 
     def frames(scene: np.ndarray, count: int) -> np.ndarray:
@@ -297,10 +295,10 @@ def hard_set() -> tuple[np.ndarray, np.ndarray]:
         return np.clip(moved * light + rng.normal(0, 2, (count, 32, 32)), 0, 255).astype(np.uint8)
 
     burst, short = frames(scenes[1], 40), frames(scenes[2], 25)
-    pairs = np.concatenate([frames(scene, 1) for scene in scenes[303:343]])
+    pairs = np.concatenate([frames(scene, 1) for scene in scenes[103:143]])
     same, flat = np.repeat(scenes[:1], 60, 0), np.full((20, 32, 32), 77, np.uint8)
     thumbnails = np.concatenate([same, burst, short, pairs, flat, scenes[3:]])
-    labels = np.array([*"a" * 60, *"b" * 40, *"c" * 25, *"abcd" * 10, *"abcd" * 5, *"bcda" * 100])
+    labels = np.array([*"a" * 60, *"b" * 40, *"c" * 25, *"abcd" * 10, *"abcd" * 5, *"bcda" * 50])
     order = rng.permutation(len(thumbnails))
     return thumbnails[order], labels[order]
 
