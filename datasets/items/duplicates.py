@@ -74,10 +74,13 @@ def find_clusters(
     files : [rows], file number of each row, from 0; pictures of one file are not compared.
     labels : [rows].
     """
+    from threadpoolctl import threadpool_limits  # here, so that not every command reads it
+
     visible = np.flatnonzero(np.ptp(thumbnails, axis=(1, 2)))
     n_files = int(files.max(initial=-1)) + 1
-    threshold = _learn_threshold(thumbnails, files, labels, visible)
-    of_file = _linked(thumbnails, files, visible, n_files, threshold)
+    with threadpool_limits(1):  # BLAS: the threads of the search have a core each
+        threshold = _learn_threshold(thumbnails, files, labels, visible)
+        of_file = _linked(thumbnails, files, visible, n_files, threshold)
     size = pd.Series(files).groupby(of_file[files]).nunique()
     ungrouped = _majority_clusters(of_file[files], files, labels) & set(size.index[size > 1])
     clusters = [c for c in size.index[size > 1] if c not in ungrouped]
