@@ -37,6 +37,7 @@ from datasets.core import progress
 from datasets.core.address import as_path, contents, is_folder, member, without_secrets
 from datasets.core.errors import BadFile, Rejected, SecondhandError
 from datasets.core.files import write_beside
+from datasets.core.logs import logger_levels
 from datasets.core.part import Part, parts_of
 from datasets.core.processes import CRASHED, check_files_isolated, in_parallel
 from datasets.core.scanning import files_below
@@ -354,8 +355,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: RenderSettings) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("datasets.items").setLevel(logging.INFO)  # how pictures are drawn
-    rendered, rejected = render(options)
+    with logger_levels(logging.INFO, "datasets.items"):  # how pictures are drawn
+        rendered, rejected = render(options)
     for source, picture in rendered:
         print(f"{source}\t{picture}")
     for item in rejected:
