@@ -12,7 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -162,6 +169,7 @@ class IsolatedCalls(Generic[T, R]):
         self._kept = _kept.get()
         self._passes = 0  # of `ahead`, under way
         self._submitted: WeakSet[Future[list[R]]] = WeakSet()
+        self._died: WeakSet[Executor] = WeakSet()
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -256,7 +264,12 @@ class IsolatedCalls(Generic[T, R]):
     def result(self, pending: Pending[T, R]) -> list[R]:
         """Wait for the results; items of a crashed pool, or one without memory, are tried once more, one process each."""
         with suppress(BrokenProcessPool, MemoryError):
-            return _result(pending.future, pending.pool)
+            try:
+                return _result(pending.future, pending.pool)
+            except CancelledError:
+                # Items that waited in a pool when others ended it; but not those of `close`.
+                if pending.pool not in self._died:
+                    raise
         with self._lock:
             is_current = self._pool is pending.pool
             if is_current:
@@ -264,6 +277,7 @@ class IsolatedCalls(Generic[T, R]):
                     "a worker process died: the files that it was reading are tried again one by one"
                 )
                 self._pool = None
+                self._died.add(pending.pool)
         if is_current:
             self._drop(pending.pool)
         forks = may_fork()
@@ -431,8 +445,8 @@ def _result(future: Future[R], pool: Executor) -> R:
         try:
             return future.result(min(LOOK, max(0.0, deadline - time.monotonic())))
         except TimeoutError:
-            if future.done():  # the task's own error
-                raise
+            if future.done():  # in this moment, or it is the task's own error
+                return future.result()
         # A pool that has noticed a death itself has ended the future by the second look.
         if died or time.monotonic() >= deadline:
             _kill(workers)

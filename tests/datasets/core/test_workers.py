@@ -163,6 +163,8 @@ def test_what_asks_for_too_much_memory_costs_one_item() -> None:
     calls: IsolatedCalls[str, int] = IsolatedCalls(length, 1, -1)
     words = ["a", "much", "bb"]
     assert [answer for _, answer in calls.ahead(words, 3, argument=str, chunk=2)] == [1, -1, 2]
+    words = ["much", "a", "bb", "ccc", "dddd"]  # more than one worker takes at a time
+    assert [answer for _, answer in calls.ahead(words, 5, argument=str)] == [-1, 1, 2, 3, 4]
     assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY, "only workers"
 
 
