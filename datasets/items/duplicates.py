@@ -174,9 +174,8 @@ def duplicate_threshold(
 
 def _spectra(thumbnails: NDArray[np.uint8]) -> NDArray[np.complexfloating]:
     """Spectra [n, side, side // 2 + 1] of grey values with mean 0 and norm 1; zeros for a picture of one colour."""
-    from scipy.fft import (
-        rfft2,
-    )  # a sixth of the time of NumPy's, which transforms one row at a time
+    # A sixth of the time of NumPy's, which transforms one row at a time.
+    from scipy.fft import rfft2
 
     values = thumbnails.astype(np.float32)
     values -= values.mean(axis=(1, 2), keepdims=True)  # exact: a multiple of 1 / 1024

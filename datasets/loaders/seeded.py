@@ -8,7 +8,7 @@ import pickle
 import random
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from contextvars import copy_context
 from typing import Any, NamedTuple, TypeVar
 
@@ -168,7 +168,7 @@ def _left_out(path: str, reason: str) -> None:
     log.warning("%s: left out of this epoch, %s", path, reason)
 
 
-def one_ahead(items: Iterator[T]) -> Iterator[T]:
+def one_ahead(items: Iterator[T]) -> Generator[T, None, None]:
     """Yield what an iterator gives; a thread asks it for the next meanwhile."""
     context, end = copy_context(), object()  # what holds in this thread holds in the other
 
@@ -261,8 +261,11 @@ class SeededDL(Repeatable, TfmdDL):
         self.before_iter()
         numbers = [*self.chunkify(self.get_idxs())]
         draw_seed_of_workers(self)
-        with closing(self._opened(numbers)) as batches:
-            for batch in one_ahead(batches) if self._pinned else batches:
+        with ExitStack() as opened:
+            batches = opened.enter_context(closing(self._opened(numbers)))
+            if self._pinned:  # its thread ends before what it asks for batches is closed
+                batches = opened.enter_context(closing(one_ahead(batches)))
+            for batch in batches:
                 yield self.after_batch(batch)
         self.after_iter()
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +234,17 @@ def test_a_thread_asks_for_the_next_batch_meanwhile(frame: pd.DataFrame) -> None
     for (x, y), (other, target) in zip(found, dls.valid._opened(batches), strict=True):
         assert torch.equal(x, other)
         assert torch.equal(y, target)
+
+
+def test_who_stops_early_does_not_close_what_a_thread_is_asking() -> None:
+    began = threading.Event()
+
+    def numbers() -> Iterator[int]:
+        yield 0
+        began.set()
+        time.sleep(0.05)
+        yield 1
+
+    with closing(numbers()) as inner, closing(seeded.one_ahead(inner)) as ahead:
+        assert next(ahead) == 0
+        assert began.wait(10)
