@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from torch import nn
 from datasets.core import progress
 from datasets.core.errors import Rejected
 from datasets.core.part import PART_COLUMNS, parts_of
+from datasets.core.program import typed_words
 from datasets.items.facts import Groups, Inputs, Protocol
 from datasets.items.labels import UNKNOWN, parse_names
 from datasets.kinds.views import PLAIN
@@ -331,10 +333,8 @@ def write_onnx(run: Run) -> None:
         with progress.step("The model is ready to use. Writing model.onnx for faster predictions"):
             add_onnx(run.bundle, run.folder / "model", write_network)
     elif not setting:
-        log.info(
-            "For predictions on a CPU that start fast: python -m learners.export %s --inside",
-            run.folder / "model",
-        )
+        export = [*typed_words("export"), str(run.folder / "model"), "--inside"]
+        log.info("For predictions on a CPU that start fast: %s", shlex.join(export))
 
 
 def writes_onnx(setting: str, device: str) -> bool:

@@ -91,6 +91,17 @@ def test_the_export_is_left_out_where_predictions_run_on_a_gpu(setting, device, 
     assert stages.writes_onnx(setting, device) is written
 
 
+def test_where_the_export_is_left_out_the_command_for_it_is_said(caplog, monkeypatch):
+    monkeypatch.delenv("SECONDHAND_ONNX")
+    monkeypatch.setenv("SECONDHAND_COMMAND", "secondhand")
+    on_gpu = SimpleNamespace(predictor=SimpleNamespace(device="cuda"), folder=Path("my runs"))
+    with caplog.at_level(logging.INFO):
+        stages.write_onnx(on_gpu)
+    assert caplog.messages == [
+        "For predictions on a CPU that start fast: secondhand export 'my runs/model' --inside"
+    ]
+
+
 def test_a_run_makes_a_predictor_of_the_first_model_and_of_the_last_and_judges_once(ran):
     assert ran[1] == {"predictors": 2, "judged": 1}
 
